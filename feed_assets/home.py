@@ -80,6 +80,23 @@ def make_folder(folder: Path, label: str, mode: int = 0o777) -> None:
         folder.mkdir(mode, exist_ok=True)
 
 
+def refuse_others_folder(folder: Path, label: str) -> None:
+    """Raise InvalidSetting unless `folder` is a folder of this user, and no link.
+
+    Another user of a shared folder may have made it first, to read or replace what we write into it.
+    """
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+        return
+    is_link = stat.S_ISLNK(status.st_mode)
+    kind = "a link" if is_link else "a folder" if stat.S_ISDIR(status.st_mode) else "no folder"
+    raise InvalidSetting(
+        f"{label} {folder} is {kind}, of the user {status.st_uid}: expected a folder of this user ({os.geteuid()}) and "
+        "no link, so that nobody else reads or replaces what is in it. Find out who made it, then remove it or "
+        "`chown` it; or name a place where only this user may write."
+    )
+
+
 def make_home(folder: Path) -> None:
     """Make the home folder. Only its owner may enter it, so files in it need no restricted rights of their own.
 

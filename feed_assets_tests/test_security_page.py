@@ -36,7 +36,7 @@ from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
 from feed_assets.sources.sinks import SINK_SECONDS
-from feed_assets.sources.sql import ROWS_OF_ONE_VALUE
+from feed_assets.sources.sql import ORDER_BYTES, ROWS_OF_ONE_VALUE
 from feed_assets.warehouse.postgresql import WAIT_SECONDS
 from feed_assets_tests.support.each_case import each_case
 
@@ -53,6 +53,8 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("a row group of a Parquet file of a source, as its footer tells", f"{GROUP_BYTES >> 20} MiB uncompressed"),
         ("one read of a source", f"{ROWS_PER_READ:,} rows, about {READ_BYTES >> 20} MiB"),
         ("rows of a SQL table with one `order_by` value", f"{ROWS_OF_ONE_VALUE:,}"),
+        ("an `order_by` value of a SQL table on PostgreSQL", f"{ORDER_BYTES:,} bytes"),
+        ("lineage of others, as a table or file", f"{READ_BYTES >> 20} MiB in all, {ROW_BYTES >> 20} MiB a name"),
         ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
         ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
         (

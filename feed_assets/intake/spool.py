@@ -24,7 +24,7 @@ from zlib import crc32
 from filelock import FileLock, Timeout
 
 from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
-from feed_assets.home import OWNED, make_folder
+from feed_assets.home import OWNED, make_folder, refuse_others_folder
 
 SEGMENT = ".spool"
 """Suffix of a segment's file. The name before it is the name of the segment's batches."""
@@ -167,6 +167,7 @@ class Spool:
 
     def __post_init__(self) -> None:
         make_folder(self.folder, "the spool", 0o700)
+        refuse_others_folder(self.folder, "the spool")
         # The lock belongs to the whole process: one thread may open the spool, and another close it.
         self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED, thread_local=False)
         try:

@@ -1,7 +1,8 @@
 """Cells of tables that others own. The database cuts long cells, so that a huge cell is never fetched."""
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,10 +29,20 @@ def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend
         return sa.case((sa.func.typeof(column).in_(("text", "blob")), short), else_=column).label(column.name)
     if backend != "postgresql" or isinstance(kind, sa.LargeBinary):
         return short.label(column.name) if isinstance(kind, _TEXTS) else column
-    if isinstance(kind, _SHORT):
+    if is_short(kind):
         return column
     value = sa.func.to_jsonb(column) if isinstance(kind, sa.ARRAY) else column
     return sa.func.substr(sa.cast(value, sa.Text), 1, ROW_BYTES + 1).label(column.name)
+
+
+def is_short(kind: sa.types.TypeEngine[object]) -> bool:
+    """Return whether all values of a type are short, so that they need no cut."""
+    return isinstance(kind, _SHORT)
+
+
+def memory(values: Iterable[Any]) -> int:
+    """Return the bytes of memory that texts and bytes take. One character may take four."""
+    return sum(sys.getsizeof(each) for each in values if isinstance(each, str | bytes))
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:

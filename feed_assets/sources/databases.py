@@ -2,8 +2,8 @@
 
 import os
 import socket
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, Timer
@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -43,6 +44,31 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
     engine = _late_reader if is_late else _reader
     with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
         yield connection
+
+
+@contextmanager
+def rows_alone(connection: sa.Connection, query: sa.Select[Any]) -> Generator[Iterator[dict[str, Any]]]:
+    """Yield the rows of a query. Only one row is fetched at a time, because each cell may be large.
+
+    psycopg streams the rows in one answer. Other drivers of servers may send a request for each row.
+    """
+    if connection.dialect.driver == "psycopg":
+        with closing(_streamed(connection, query)) as rows:  # An open stream locks the connection.
+            yield rows
+        return
+    with connection.execution_options(yield_per=1).execute(query) as result:
+        yield (dict(row) for row in result.mappings())
+
+
+def _streamed(connection: sa.Connection, query: sa.Select[Any]) -> Generator[dict[str, Any]]:
+    compiled = query.compile(connection, compile_kwargs={"render_postcompile": True})
+    names, driver = [each.name for each in query.selected_columns], connection.connection.dbapi_connection
+    cursor: Any = driver.cursor() if driver else None
+    try:
+        with closing(cursor.stream(compiled.string, compiled.params)) as rows:
+            yield from (dict(zip(names, row, strict=True)) for row in rows)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise exc.DBAPIError(compiled.string, None, error) from error
 
 
 @contextmanager
@@ -149,11 +175,14 @@ def columns_of(
     needed: Iterable[str],
     cure: str = "Declare the name of an existing column.",
 ) -> Types:
-    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed column is missing."""
+    """Return the columns of a table or view with their types; of a domain, the type that it is based on.
+
+    Raise SourceUnavailable if a needed column is missing.
+    """
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = masked(connection.engine.url.render_as_string())
     try:
-        column_types = {column["name"]: column["type"] for column in inspector.get_columns(table, schema)}
+        column_types = {column["name"]: _base(column["type"]) for column in inspector.get_columns(table, schema)}
     except exc.NoSuchTableError:
         table_names = (
             ", ".join(sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])[:20]) or "none"
@@ -166,3 +195,8 @@ def columns_of(
             f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(column_types)}. {cure}"
         )
     return column_types
+
+
+def _base(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+    """Return the type that a domain of PostgreSQL is based on. The driver returns values of this type."""
+    return _base(kind.data_type) if isinstance(kind, pg.DOMAIN) else kind

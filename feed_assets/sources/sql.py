@@ -1,7 +1,8 @@
 """Event tables in a SQL database."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,10 +19,10 @@ import sqlalchemy as sa
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES, as_text
-from feed_assets.sources.cells import cut, parsed
+from feed_assets.sources.cells import cut, is_short, memory, parsed
 from feed_assets.sources.commits import Waiting, await_writers
 from feed_assets.sources.contract import EventBatch, Positions, batch_of
-from feed_assets.sources.databases import ANSWER_SECONDS, Types, columns_of, reading
+from feed_assets.sources.databases import ANSWER_SECONDS, Types, columns_of, reading, rows_alone
 from feed_assets.sources.event_rows import Columns
 
 _KINDS: Mapping[str, Callable[[str], Any]] = {
@@ -45,8 +46,8 @@ _CURE = "Declare the columns' names, and None for missing facts: columns=Columns
 ROWS_OF_ONE_VALUE = 50_000
 """The most rows with one `order_by` value. A position names each of them, and each read passes over them again."""
 
-ROWS_PER_FETCH = 100
-"""Rows that are fetched at a time. The number is small because each row may have a cell of `ROW_BYTES`."""
+ORDER_BYTES = 1024
+"""The most bytes of an `order_by` value on PostgreSQL, because a position contains it."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,17 @@ class SqlEvents:
                 return EventBatch((), (), after, is_complete=False, waits=waits)
         with reading(self.url, max(1, ends - monotonic())) as connection:  # Rows are streamed in a transaction.
             new, is_complete = self._new(connection, place, final, limit)
+        self._check_progress(new, limit)
         self._check_ties(new, place)
         rows = [self._read(row) for row in new]
         position = self._dump(_moved(new, place, self.order_by), after)
         return batch_of(rows, position, is_complete=is_complete, waits=None)
 
     def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """Return the event that a row describes. Reject the row if one of its cells is too long to be parsed."""
+        """Return the event that a row describes. Reject a row with a cell that is too long."""
+        if row[self.order_by] is None:
+            reason = f"column {self.order_by}, by which events are ordered, has more than {ORDER_BYTES} bytes: expected"
+            return Rejected(as_text(row), f"{reason} at most that many.")
         long = next((name for name, value in row.items() if _length(value) > ROW_BYTES), None)
         if long is None:
             return self.columns.read(parsed(row, self._types, self._backend))
@@ -110,16 +115,15 @@ class SqlEvents:
     ) -> tuple[list[dict[str, Any]], bool]:
         """Return up to `limit` unread rows, and whether no more exist. Return fewer rows if they reach `READ_BYTES`."""
         size, new = 0, list[dict[str, Any]]()
-        rows = self._rows(connection, place, final, limit + place.read.total() + 1)
-        first = next(rows, None)
+        with closing(self._rows(connection, place, final, limit + place.read.total() + 1)) as rows:
+            first = next(rows, None)
+            for row in _unread(chain([first], rows), place, self.order_by) if first else ():
+                if len(new) == limit or size > READ_BYTES:
+                    return new, False
+                new.append(row)
+                size += memory(row.values())
         if first is None:
             self._check_reset(connection, place)
-            return [], True
-        for row in _unread(chain([first], rows), place, self.order_by):
-            if len(new) == limit or size > READ_BYTES:
-                return new, False
-            new.append(row)
-            size += sum(map(_length, row.values()))
         return new, True
 
     def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
@@ -137,12 +141,12 @@ class SqlEvents:
 
     def _rows(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Generator[dict[str, Any]]:
         query = self._select().where(final).order_by(self._order).limit(limit)
         if place.last is not None:
             query = query.where(self._order >= place.last)
-        with connection.execution_options(yield_per=ROWS_PER_FETCH).execute(query) as result:
-            yield from (dict(row) for row in result.mappings())
+        with rows_alone(connection, query) as rows:
+            yield from rows
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
         """Raise SourceUnavailable if the last row read is missing, but others exist: numbers may have begun anew."""
@@ -154,10 +158,22 @@ class SqlEvents:
             "older copy, read it again from the beginning."
         )
 
+    def _check_progress(self, rows: Sequence[Mapping[str, Any]], limit: int) -> None:
+        """Raise SourceUnavailable if a read has only rows without a position: each later read would have the same."""
+        if len(rows) == limit and all(row[self.order_by] is None for row in rows):
+            raise SourceUnavailable(
+                f"{self._name}: {limit:,} rows one after the other have a longer {self.order_by} than {ORDER_BYTES} "
+                "bytes: expected at most that many bytes. Remove them, or order by another column, best by a number "
+                "that the database draws on insert."
+            )
+
     def _check_ties(self, rows: Sequence[Mapping[str, Any]], place: _Place) -> None:
         """Raise SourceUnavailable if more rows than ROWS_OF_ONE_VALUE have one value. `rows` are sorted by value."""
         for value, tied in groupby(rows, key=itemgetter(self.order_by)):
-            if sum(1 for _ in tied) + (place.read.total() if value == place.last else 0) > ROWS_OF_ONE_VALUE:
+            if (
+                value is not None
+                and sum(1 for _ in tied) + (place.read.total() if value == place.last else 0) > ROWS_OF_ONE_VALUE
+            ):
                 raise SourceUnavailable(
                     f"{self._name}: more than {ROWS_OF_ONE_VALUE:,} rows have {self.order_by} {str(value)!r:.60}: "
                     "expected at most that many with one value. Order by a column that differs from row to row, best "
@@ -165,18 +181,27 @@ class SqlEvents:
                 )
 
     def _top(self, connection: sa.Connection) -> Any:
-        return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()
+        query = self._of_part(self._order).where(self._is_position()).order_by(self._order.desc())
+        return connection.execute(query.limit(1)).scalar()
 
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
         """Return the query for the events of this part of the table. Long values are cut in the database.
 
-        On PostgreSQL, `order_by` is not cut, because a cut text may sort differently.
+        On PostgreSQL, `order_by` is null instead of cut, because a cut text may sort differently.
         """
-        uncut = self.order_by if self._backend == "postgresql" else None
+        ordered_by = self.order_by if self._backend == "postgresql" else None
+        position = sa.case((self._is_position(), self._order)).label(self.order_by)
         cells = [
-            each if each.name == uncut else cut(each, self._types[each.name], self._backend) for each in self._from.c
+            position if each.name == ordered_by else cut(each, self._types[each.name], self._backend)
+            for each in self._from.c
         ]
         return self._of_part(*cells)
+
+    def _is_position(self) -> sa.ColumnElement[bool]:
+        """Return the SQL condition that an `order_by` value is short enough for a position."""
+        if self._backend != "postgresql" or is_short(self._types[self.order_by]):
+            return sa.true()
+        return sa.func.octet_length(sa.cast(self._order, sa.Text)) <= ORDER_BYTES
 
     def _of_part(self, *cells: sa.ColumnElement[Any]) -> "sa.Select[*tuple[Any, ...]]":
         query = sa.select(*cells).select_from(self._from).where(self._order.is_not(None), *self._in_range())
@@ -259,6 +284,7 @@ def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Ite
 
 
 def _moved(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> _Place:
+    rows = [row for row in rows if row[order_by] is not None]
     if not rows:
         return place
     last = rows[-1][order_by]

@@ -1,12 +1,16 @@
 """The tables of a warehouse as event tables: one event for each partition with new loads."""
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from feed_assets.core.errors import (
+    InvalidEvent,
+    InvalidName,
+    InvalidSetting,
     LoadFailed,
     NoTopic,
     SourceBusy,
@@ -14,15 +18,18 @@ from feed_assets.core.errors import (
     WarehouseBusy,
     WarehouseUnavailable,
 )
-from feed_assets.core.events import COLUMNS, UPDATE_ID, Operation, WriteEvent, check_event
+from feed_assets.core.events import COLUMNS, UPDATE_ID, Operation, Rejected, WriteEvent, check_event
+from feed_assets.core.limits import as_text
+from feed_assets.core.topics import TOPIC_NAME
 from feed_assets.core.warehouses import table_of
 from feed_assets.settings import settings
-from feed_assets.sources.contract import EventBatch, Positions
+from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.dataset_state import LoadedUpdate
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.load_state import TableState
+from feed_assets.warehouse.load_state import TableState, TopicState
 from feed_assets.warehouse.shapes import Column
+from feed_assets.warehouse.statements import STATE
 from feed_assets.warehouse.target import engine_of
 
 OWNERS = "owners"
@@ -30,12 +37,15 @@ OWNERS = "owners"
 
 
 class Loaded(NamedTuple):
-    """A topic partition, the offset up to which its table is loaded, and the time (UTC) of its last load."""
+    """A topic partition, the offset up to which its table is loaded, and the time (UTC) of its last load.
+
+    The time is None if no load can have written the stored one.
+    """
 
     topic: str
     partition: int
     next_offset: int
-    loaded_at: datetime
+    loaded_at: datetime | None
     schema_id: int | None
     refused: int
 
@@ -43,6 +53,9 @@ class Loaded(NamedTuple):
     def name(self) -> str:
         """Return the name that positions use for the topic partition."""
         return f"{self.topic}/{self.partition}"
+
+
+_Row = TypeVar("_Row", Loaded, LoadedUpdate)
 
 
 @dataclass(frozen=True)
@@ -68,23 +81,26 @@ class TableLoads:
             new = moved[:limit]
             room = limit - len(new)
             replaced = dataset_state.loads(connection, datetime.fromisoformat(last) if last else None, room)
-            states = {each: load_state.read(connection, each) for each in {each.dataset for each in replaced}}
-            ids = {each.topic: each.schema_id for each in new} | {name: each.schema_id for name, each in states.items()}
-            declared = self._declared(connection, [name for name, each in ids.items() if each != schemas.get(name)])
-        events = *self._events(new, declared), *self._replacements(replaced, ids, declared)
+            ids = {each.topic: each.schema_id for each in new}
+            changed = {name for name, each in ids.items() if each != schemas.get(name)}
+            states, rejected = _states(connection, sorted(changed | {each.dataset for each in replaced}))
+        ids |= {name: each.schema_id for name, each in states.items()}
+        declared = self._declared({name: each for name, each in states.items() if ids[name] != schemas.get(name)})
+        rows = [*self._events(new, declared), *self._replacements(replaced, ids, declared), *rejected]
+        # The columns of a broken shape are told once it is repaired.
+        schemas |= {name: each for name, each in ids.items() if name in states or name not in changed}
         nexts |= {each.name: each.next_offset for each in new}
         last = replaced[-1].loaded_at.isoformat() if replaced else last
-        position = self._positions.dump({"next": nexts, "schemas": schemas | ids, "loaded_at": last})
+        position = self._positions.dump({"next": nexts, "schemas": schemas, "loaded_at": last})
         is_complete = len(new) == len(moved) and len(replaced) < room
-        return EventBatch(events, (), position if events else after, is_complete)
+        return batch_of(rows, position if rows else after, is_complete=is_complete, waits=None)
 
-    def _declared(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+    def _declared(self, states: Mapping[str, TopicState]) -> dict[str, dict[str, Any]]:
         """Return, for Dagster, the columns and the owners (as one text) that each table's schema declares."""
-        shapes = {each: load_state.read(connection, each).shape for each in tables}
         return {
             table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}
-            for table, shape in shapes.items()
-            if shape
+            for table, state in states.items()
+            if (shape := state.shape)
         }
 
     def _column(self, column: Column) -> dict[str, Any]:
@@ -95,12 +111,18 @@ class TableLoads:
             "nullable": column.is_nullable,
         }
 
-    def _events(self, new: Sequence[Loaded], declared: Mapping[str, Mapping[str, Any]]) -> Iterator[WriteEvent]:
+    def _events(
+        self, new: Collection[Loaded], declared: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[WriteEvent | Rejected]:
         ends_by_topic = {each: _ends(each) for each in {each.topic for each in new}}
-        for each in new:
-            lag = max(0, ends_by_topic[each.topic].get(each.partition, 0) - each.next_offset)
+
+        def event_of(each: Loaded) -> WriteEvent:
+            if each.loaded_at is None:
+                raise InvalidEvent("no load can have written the time: expected one from 1970 to now.")
+            ends = ends_by_topic[each.topic]
+            lag = None if ends is None else max(0, ends.get(each.partition, 0) - each.next_offset)
             context = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **declared.get(each.topic, {})}
-            yield _event(
+            return _event(
                 table_name=table_of(self.warehouse, each.topic),
                 marker=each.next_offset,
                 event_marker=each.loaded_at,
@@ -110,16 +132,18 @@ class TableLoads:
                 context=context,
             )
 
+        return _each_alone("positions", new, event_of)
+
     def _replacements(
         self,
-        loads: Sequence[LoadedUpdate],
+        loads: Collection[LoadedUpdate],
         schemas: Mapping[str, int | None],
         declared: Mapping[str, Mapping[str, Any]],
-    ) -> Iterator[WriteEvent]:
-        for each in loads:
+    ) -> Iterator[WriteEvent | Rejected]:
+        def event_of(each: LoadedUpdate) -> WriteEvent:
             context = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}
-            context |= {"schema_id": schemas[each.dataset], **declared.get(each.dataset, {})}
-            yield _event(
+            context |= {"schema_id": schemas.get(each.dataset), **declared.get(each.dataset, {})}
+            return _event(
                 table_name=table_of(self.warehouse, each.dataset),
                 marker=each.loaded_at,
                 event_marker=each.loaded_at,
@@ -128,6 +152,8 @@ class TableLoads:
                 partition_key=each.partition,
                 context=context,
             )
+
+        return _each_alone("updates", loads, event_of)
 
     @property
     def _positions(self) -> Positions:
@@ -139,6 +165,28 @@ def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
     event = WriteEvent(**values, context={name: value for name, value in context.items() if value is not None})
     check_event(event)
     return event
+
+
+def _each_alone(
+    name: str, rows: Iterable[_Row], event_of: Callable[[_Row], WriteEvent]
+) -> Iterator[WriteEvent | Rejected]:
+    """Yield the event of each row of a state table. Reject a row that no load can have written."""
+    for row in rows:
+        try:
+            yield event_of(row)
+        except (InvalidEvent, InvalidName) as error:
+            yield Rejected(as_text(row._asdict()), f"a row of {STATE}.{name}: {error}")
+
+
+def _states(connection: Connection, tables: Iterable[str]) -> tuple[dict[str, TopicState], list[Rejected]]:
+    """Return the states of some tables. Reject a state that no load can have written."""
+    states, rejected = dict[str, TopicState](), list[Rejected]()
+    for table in tables:
+        try:
+            states[table] = load_state.read(connection, table)
+        except LoadFailed as error:
+            rejected.append(Rejected(table, str(error)))
+    return states, rejected
 
 
 def table_loads(warehouse: str) -> TableLoads:
@@ -172,16 +220,23 @@ def _engine(warehouse: str) -> Engine:
     return engine_of(setting.url.get_secret_value(), setting.iam_role, warehouse)
 
 
-def _ends(topic: str) -> dict[int, int]:
-    """Return the end offsets of a topic's partitions; {} for a deleted topic whose table remains."""
-    from feed_assets.kafka.lag import ends  # Imported here: a dataset's table needs no Kafka packages.
-    from feed_assets.sources.topic_events import clients_for, translated
+def _ends(topic: str) -> dict[int, int] | None:
+    """Return the end offsets of a topic's partitions; {} for a deleted topic whose table remains.
 
-    with translated():
-        try:
+    Return None if no topic has this name, or the settings name no broker: another role may have added the row.
+    """
+    if not re.fullmatch(TOPIC_NAME, topic):
+        return None
+    try:
+        from feed_assets.kafka.lag import ends  # Imported here: a dataset's table needs no Kafka packages.
+        from feed_assets.sources.topic_events import clients_for, translated
+
+        with translated():
             return ends(clients_for(topic), topic)
-        except NoTopic:
-            return {}
+    except NoTopic:
+        return {}
+    except (InvalidSetting, ImportError):
+        return None
 
 
 def _loaded(connection: Connection) -> list[Loaded]:
@@ -197,5 +252,5 @@ def _loaded(connection: Connection) -> list[Loaded]:
             refused=each.refused,
         )
         for each in rows
-        if each.partition is not None and each.next_offset is not None and each.loaded_at is not None
+        if each.partition is not None and each.next_offset is not None
     ]

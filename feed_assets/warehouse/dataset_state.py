@@ -5,7 +5,7 @@ time: without a mark, the whole log is read, and partitions that already have th
 """
 
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from feed_assets.core.sql_text import literal
@@ -31,10 +31,6 @@ _TABLES = (
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
 """Index for queries for new loads. Without it, PostgreSQL would scan all partitions. DuckDB does not need it."""
-
-
-_AHEAD = timedelta(days=1)
-"""Maximum time that the clock of a loader may be ahead. No load has written a later time of a load."""
 
 
 class Mark(NamedTuple):
@@ -110,7 +106,8 @@ def keep(
     named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
     connection.execute(
         f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
-        f"greatest({engine.now}, max(loaded_at) + INTERVAL '1 microsecond') FROM {STATE}.updates WHERE {_is_past()} "
+        f"greatest({engine.now}, max(loaded_at) + INTERVAL '1 microsecond') FROM {STATE}.updates "
+        f"WHERE {_is_possible()} "
         "ON CONFLICT (dataset, partition_key) DO UPDATE SET update_id = excluded.update_id, "
         "data_version = excluded.data_version, records = excluded.records, loaded_at = excluded.loaded_at"
     )
@@ -123,7 +120,7 @@ def mark(connection: Connection, dataset: str) -> Mark:
     """
     if not exists(connection):
         return Mark()
-    _refuse_future(connection, dataset)
+    _refuse_impossible(connection, dataset)
     rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
     if not rows:
         return Mark()
@@ -136,19 +133,18 @@ def mark(connection: Connection, dataset: str) -> Mark:
     return Mark(sequence, moment)
 
 
-def _refuse_future(connection: Connection, dataset: str) -> None:
-    """Raise LoadFailed if a load of a dataset has a time in the future. Readers of loads would miss later loads."""
-    where = f"WHERE dataset = {literal(dataset)} AND NOT ({_is_past()})"
+def _refuse_impossible(connection: Connection, dataset: str) -> None:
+    """Raise LoadFailed if no load can have written the stored time of a load. Readers of loads do not see it."""
+    where = f"WHERE dataset = {literal(dataset)} AND NOT ({_is_possible()})"
     columns = "partition_key, CAST(loaded_at AS text)"  # As a text, because a driver cannot read each time.
     if rows := connection.execute(f"SELECT {columns} FROM {STATE}.updates {where} LIMIT 1"):
-        expected = "a time of a load that is not in the future"
+        expected = "a time of a load from 1970 on that is not in the future"
         advice = loader_tables.reset_advice(dataset)
         raise loader_tables.altered("updates", loader_tables.rows_text(rows), expected, advice)
 
 
-def _is_past() -> str:
-    """Return the SQL condition that a stored time of a load is not in the future, with some tolerance."""
-    return f"loaded_at < CAST({literal((datetime.now(UTC) + _AHEAD).isoformat())} AS timestamptz)"
+def _is_possible() -> str:
+    return loader_tables.is_possible("loaded_at")
 
 
 def move(connection: Connection, dataset: str, to: Mark) -> None:
@@ -161,13 +157,16 @@ def move(connection: Connection, dataset: str, to: Mark) -> None:
 
 
 def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[LoadedUpdate]:
-    """Return the partitions loaded after a time, in the order of their loads."""
+    """Return the partitions loaded after a time, in the order of their loads.
+
+    Leave out rows with a time that no load can have written, or without a name. The loader stops their tables.
+    """
     if not exists(connection):
         return []
     later = f" AND loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""
     rows = connection.execute(
         f"SELECT dataset, partition_key, update_id, data_version, records, loaded_at FROM {STATE}.updates "
-        f"WHERE {_is_past()}{later} "
+        f"WHERE {_is_possible()}{later} AND dataset IS NOT NULL AND partition_key IS NOT NULL "
         f"ORDER BY loaded_at{'' if limit is None else f' LIMIT {limit}'}"
     )
     return [LoadedUpdate(*each) for each in rows]

@@ -1,7 +1,7 @@
 """DuckDB, a file on this machine. Chunks are read from local copies, and no extension is downloaded."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import duckdb
 
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseBusy, WarehouseUnavailable
 from feed_assets.core.sql_text import literal, quoted
+from feed_assets.home import refuse_others_folder
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
@@ -179,14 +180,17 @@ def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
 def _spill_folder(path: str) -> str:
     """Return the folder for DuckDB's temporary files. It is private, because they contain rows of feeds.
 
-    The folder is beside the database file, as by default. The next load removes what a kill has left there.
+    The folder is beside the database file, as by default. The next load removes what a kill has left there. Raise
+    InvalidSetting if another user has made the folder first.
     """
     if path == ":memory:":
         return _scratch().name
     folder = Path(f"{path}.tmp")
     # If the folder does not exist, opening the file raises the right error.
     if folder.parent.is_dir() and not Path(path).is_dir():
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        refuse_others_folder(folder, "the folder of DuckDB's temporary files")
         folder.chmod(0o700)
     return str(folder)
 

@@ -260,12 +260,16 @@ def note(connection: Connection, topic: str, problem: str) -> None:
 
 
 def tables(connection: Connection) -> list[TableState]:
-    """Return every topic partition in the state tables, sorted by name and number."""
+    """Return every topic partition in the state tables, sorted by name and number.
+
+    A time of a load that no load can have written is None.
+    """
+    moment = f"CASE WHEN {loader_tables.is_possible('loaded_at')} THEN loaded_at END"
     refused = f"SELECT topic, topic_partition, count(*) AS refused FROM {STATE}.refused GROUP BY topic, topic_partition"
     rows = connection.execute(
-        "SELECT t.topic, p.topic_partition, schema_id, next_offset, loaded_at, COALESCE(r.refused, 0), problem "
+        f"SELECT t.topic, p.topic_partition, schema_id, next_offset, {moment}, COALESCE(r.refused, 0), problem "
         f"FROM {STATE}.tables t LEFT JOIN {STATE}.positions p ON p.topic = t.topic "
         f"LEFT JOIN ({refused}) r ON r.topic = p.topic AND r.topic_partition = p.topic_partition "
-        "ORDER BY t.topic, p.topic_partition"
+        "WHERE t.topic IS NOT NULL ORDER BY t.topic, p.topic_partition"
     )
     return [TableState(*each) for each in rows]

@@ -4,7 +4,7 @@ A load never repairs altered rows, because a wrong position would skip data. The
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from feed_assets.core.errors import LoadFailed
@@ -20,6 +20,9 @@ _ROWS = 3
 
 _TYPES = {"varchar": "text", "character varying": "text", "timestamp with time zone": "timestamptz"}
 """Our names of types, by the names that warehouses report."""
+
+_AHEAD = timedelta(days=1)
+"""Maximum time that the clock of a loader may be ahead. No load has written a later time of a load."""
 
 _RESTORE = (
     f"Restore it from a backup, or drop the schemas {STATE} and {DELETED} and the loaded tables: then all is loaded "
@@ -119,6 +122,15 @@ def is_moment(text: str) -> bool:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
+
+
+def is_possible(moment: str) -> str:
+    """Return the SQL condition that a load can have written a stored time, with some tolerance for clocks.
+
+    A driver cannot read each other time: PostgreSQL also has infinity and years before 1.
+    """
+    latest = literal((datetime.now(UTC) + _AHEAD).isoformat())
+    return f"{moment} >= CAST('1970-01-01T00:00:00+00:00' AS timestamptz) AND {moment} < CAST({latest} AS timestamptz)"
 
 
 def reset_advice(table: str) -> str:

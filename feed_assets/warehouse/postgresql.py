@@ -56,9 +56,6 @@ IDLE_SECONDS = 30
 _NEVER = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.TooManyColumns)
 """Errors that the driver calls operational, although they concern only one table and a retry does not help."""
 
-_OF_ONE_TABLE = ("40", "53", "55", "57", "58")
-"""Classes of SQLSTATEs that end one statement and not the session: a trigger may raise them, too."""
-
 _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
@@ -196,7 +193,8 @@ class _Connection:
 def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[None]:
     """Translate the driver's errors into ours: TableBusy or WarehouseUnavailable if temporary, else LoadFailed.
 
-    If the connection `opened` still works after a temporary error, only the current table is affected.
+    If the connection `opened` still works after a temporary error, only the current table is affected: a trigger may
+    raise any SQLSTATE.
     """
     try:
         yield
@@ -209,13 +207,23 @@ def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[
         ) from None
     except _MAY_BE_OVER as error:
         message = masked(" ".join(str(error).split()), url)
-        if opened and not opened.closed and (error.sqlstate or "").startswith(_OF_ONE_TABLE):
+        if opened and _works(opened):
             raise TableBusy(f"the server ended a statement: {message}. If a trigger raises this, remove it.") from None
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
         raise WarehouseUnavailable(f"the warehouse cannot do it now: {message}. {advice}.") from None
     except psycopg.Error as error:
         message = masked(" ".join(str(error).split()), url)
         raise LoadFailed(f"the warehouse refuses: {message}{_what_to_do(error, url)}") from None
+
+
+def _works(opened: psycopg.Connection) -> bool:
+    """Return whether a connection still works after an error. Roll back its transaction."""
+    try:
+        opened.rollback()
+        opened.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True
 
 
 def _what_to_do(error: psycopg.Error, url: str) -> str:

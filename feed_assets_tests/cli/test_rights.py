@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.cli.demo.stage import fresh_home
+from feed_assets.core.errors import InvalidSetting
 from feed_assets.defs.ads import sample
+from feed_assets.intake.spool import Spool
 from feed_assets.settings import settings
 
 STRANGER = (
@@ -88,6 +90,19 @@ def test_the_demo_s_home_is_readable_only_by_the_owner(new_home, monkeypatch):
     monkeypatch.setenv("RETAIL_CRM", "sqlite://")  # the same
     assert rights(fresh_home()) == 0o700
     assert rights(new_home) == 0o700
+
+
+def test_a_spool_of_another_user_is_refused_and_unchanged(tmp_path, monkeypatch):
+    (folder := tmp_path / "spool").mkdir(0o755)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+        with pytest.raises(InvalidSetting, match=r"the spool .* is a folder, of the user"):
+            Spool(folder)
+    (link := tmp_path / "link").symlink_to(folder)
+    with pytest.raises(InvalidSetting, match=r"the spool .* is a link, of the user"):
+        Spool(link)
+    assert [*folder.iterdir()] == []
+    Spool(folder).close()
 
 
 @pytest.fixture

@@ -1,14 +1,19 @@
 """Too long cells are cut in the database: the fetched bytes are counted, row by row and cell by cell."""
 
 import json
+import tracemalloc
+from unittest.mock import patch
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
+from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES
 from feed_assets.sources.databases import _reader
 from feed_assets.sources.event_rows import Columns
-from feed_assets.sources.sql import SqlEvents
+from feed_assets.sources.lineage_table import read_lineage, read_lineage_file
+from feed_assets.sources.sql import ORDER_BYTES, SqlEvents
 from feed_assets_tests.support.foreign_tables import read_all
 
 LONG = 3_000_000
@@ -37,14 +42,19 @@ def table(execute, kind, *values):
 
 def longest(url, source, execute):
     """Read, and return the batch with the longest cell that its query fetches: the query is repeated to measure it."""
-    asked = []
+    asked, stream = [], psycopg.Cursor.stream
 
     def note(*told):
         asked.append(told[2:4])
 
+    def note_stream(cursor, statement, parameters):
+        asked.append((statement, parameters))
+        return stream(cursor, statement, parameters)
+
     sa.event.listen(_reader(url), "before_cursor_execute", note)
     try:
-        batch = source.read(None, 10)
+        with patch.object(psycopg.Cursor, "stream", note_stream):
+            batch = source.read(None, 10)
     finally:
         sa.event.remove(_reader(url), "before_cursor_execute", note)
     statement, parameters = asked[-1]
@@ -120,3 +130,76 @@ def test_texts_by_which_a_table_is_ordered_may_be_long_and_alike_where_they_are_
     for limit in (1, 4, 10):
         events, rejected, _ = read_all(SqlEvents(sqlite_url, "events", columns, order_by="at"), limit=limit)
         assert (events, len(rejected)) == ([], 6)
+
+
+def test_a_read_of_many_large_rows_takes_the_memory_of_few(postgresql_url):
+    columns, large, count = ("table_name", "correlation_id", "write_operation", "partition_key", "context"), 4 << 20, 16
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        texts = ", ".join(f"{each} text" for each in columns)
+        connection.exec_driver_sql(f"CREATE TABLE events (id int, marker int, event_marker int, {texts})")
+        cells = ", ".join(["repeat('😀', 1048576)"] * len(columns))
+        connection.exec_driver_sql(f"INSERT INTO events SELECT n, n, n, {cells} FROM generate_series(1, {count}) n")  # noqa: S608
+    engine.dispose()
+    tracemalloc.start()
+    try:
+        batch = SqlEvents(postgresql_url, "events", order_by="id").read(None, 5000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert READ_BYTES // (len(columns) * large) < len(batch.rejected) + len(batch.events) < 4
+    assert peak < count * len(columns) * large * 3 // 4
+
+
+def test_an_order_by_value_too_long_for_a_position_is_one_reject(postgresql_url):
+    columns = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        execute = connection.exec_driver_sql
+        execute("CREATE TABLE events (at text, table_name text, correlation_id text, marker int)")
+        for number, at in enumerate(["'a'", f"repeat('b', {ORDER_BYTES + 1})", "'c'", "repeat('d', 300000000)"]):
+            execute(f"INSERT INTO events VALUES ({at}, 'a', 'c-{number}', {number})")  # noqa: S608
+        source = SqlEvents(postgresql_url, "events", columns, order_by="at")
+        batch = source.read(None, 10)
+        assert [each.correlation_id for each in batch.events] == ["c-0", "c-2"]
+        assert [f"more than {ORDER_BYTES} bytes" in each.reason for each in batch.rejected] == [True]
+        assert len(batch.position) < ORDER_BYTES
+        again = source.read(batch.position, 10)
+        assert (again.events, again.rejected, again.is_complete) == ((), (), True)
+        execute("DELETE FROM events WHERE at = 'a'")
+        with pytest.raises(SourceUnavailable, match="1 rows one after the other have a longer at than 1024 bytes"):
+            source.read(None, 1)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonb"])
+def test_lineage_with_a_name_that_is_too_long_is_refused_in_little_memory(postgresql_url, kind):
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE lineage (pipeline text, table_name {kind})")
+        long = "to_jsonb(repeat('x', 50000000))" if kind == "jsonb" else "repeat('x', 50000000)"
+        connection.exec_driver_sql(f"INSERT INTO lineage VALUES ('a', {long})")  # noqa: S608
+    engine.dispose()
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceUnavailable, match="a name in lineage: found more than 1,048,576 characters"):
+            read_lineage(postgresql_url, "lineage", "pipeline", "table_name")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_lineage_of_more_bytes_than_a_read_is_refused(postgresql_url, local_board):
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE lineage (pipeline text, table_name text)")
+        rows = "SELECT 'a', n || repeat('x', 1000000) FROM generate_series(1, 40) n"
+        connection.exec_driver_sql(f"INSERT INTO lineage {rows}")
+    engine.dispose()
+    with pytest.raises(SourceUnavailable, match=f"the names in lineage: found more than {READ_BYTES:,} bytes"):
+        read_lineage(postgresql_url, "lineage", "pipeline", "table_name")
+    line = json.dumps({"pipeline": "a", "table_name": "x" * ROW_BYTES}).encode() + b"\n"
+    for content, place in ((line, "lineage.jsonl line 1"), (line * 33, "lineage.jsonl")):
+        local_board.put("lineage.jsonl", content)
+        with pytest.raises(SourceUnavailable, match=f"^{place}: found more than"):
+            read_lineage_file(local_board, "lineage.jsonl", "pipeline", "table_name")

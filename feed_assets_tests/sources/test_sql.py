@@ -202,6 +202,27 @@ def test_json_uuids_and_naive_timestamps_of_postgresql_are_read(postgresql_url):
     assert (found[0].partition_key, found[0].context) == ("2010-12-01", {"records": 1})
 
 
+def test_a_domain_is_ordered_like_its_type_without_values_above_all_others(postgresql_url):
+    columns = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        execute = connection.exec_driver_sql
+        for base, above, values in (
+            ("timestamptz", "infinity", ("2026-01-01", "2026-01-02")),
+            ("numeric", "NaN", (5, 6)),
+        ):
+            execute(f"CREATE DOMAIN of_{base} AS {base}")
+            execute(f"CREATE DOMAIN twice_{base} AS of_{base}")
+            table = f"by_{base}"
+            execute(f"CREATE TABLE {table} (at twice_{base}, table_name text, correlation_id text, marker int)")
+            execute(f"INSERT INTO {table} VALUES ('{values[0]}', 'a', 'c-0', 1), ('{above}', 'a', 'above', 2)")  # noqa: S608
+            source = SqlEvents(postgresql_url, table, columns, order_by="at")
+            batch = source.read(None, 10)
+            execute(f"INSERT INTO {table} VALUES ('{values[1]}', 'a', 'c-1', 3)")  # noqa: S608
+            assert ids([*batch.events, *source.read(batch.position, 10).events]) == ["c-0", "c-1"]
+    engine.dispose()
+
+
 def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
     by_id.add([row(number, "integer") for number in range(1, 6)])
     _, _, position = read_all(by_id.source())

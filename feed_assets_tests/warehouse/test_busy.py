@@ -8,7 +8,7 @@ from threading import Timer
 
 import pytest
 
-from feed_assets.core.errors import WarehouseBusy
+from feed_assets.core.errors import InvalidSetting, WarehouseBusy
 from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import duck, loader
 from feed_assets_tests.support.duckdb_holder import held_open, release
@@ -77,6 +77,25 @@ def test_the_spill_folder_of_a_load_is_private(target, path, is_there):
             assert stat.S_IMODE(spill.stat().st_mode) == 0o700
     finally:
         os.umask(before)
+
+
+def test_a_spill_folder_of_another_user_is_refused_and_unchanged(target, path, monkeypatch):
+    spill = path.with_name("main.db.tmp")
+    spill.mkdir(0o755)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: spill.stat().st_uid + 1)
+        with pytest.raises(InvalidSetting, match=r"is a folder, of the user \d+: expected"):
+            target.engine.open().__enter__()
+    assert stat.S_IMODE(spill.stat().st_mode) == 0o755
+    spill.rename(elsewhere := path.with_name("elsewhere"))
+    for pointed_at in (elsewhere, path.with_name("nowhere")):
+        spill.symlink_to(pointed_at)
+        with pytest.raises(InvalidSetting, match=r"main.db.tmp is a link, .* expected a folder of this user"):
+            target.engine.open().__enter__()
+        spill.unlink()
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+    with opened(target.engine) as connection:
+        assert connection.execute("SELECT 1") == [(1,)]
 
 
 def test_the_spill_folder_of_an_in_memory_database_is_private():

@@ -9,9 +9,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy
+from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy, WarehouseUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sql_text import quoted
+from feed_assets.sources.warehouse_events import TableLoads
 from feed_assets.warehouse import dataset_state, duck
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, row, table, target_of
@@ -35,9 +36,27 @@ os._exit(1)
 """
 
 RAISE = """
-CREATE FUNCTION public.raise() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '40001'; END $$
+CREATE OR REPLACE FUNCTION public.raise() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{}'; END $$
 """
+
+
+UPDATE = "INSERT INTO feed_assets.updates VALUES ({}, {}, {}, NULL, 3, {});"
+TABLE = "INSERT INTO feed_assets.tables VALUES ({0}, 1, {1}, NULL, NULL);"
+POSITION = TABLE + "INSERT INTO feed_assets.positions VALUES ({0}, {2}, {3}, 0, {4})"
+STATE_ROWS = {
+    "a long key": (UPDATE.format("'x/y'", "repeat('k', 600)", "'u'", "now()"), "updates: partition key 'kkk"),
+    "a long update id": (UPDATE.format("'x/y'", "'k'", "repeat('u', 70000)", "now()"), "the context has 7"),
+    "no name of a dataset": (UPDATE.format("'no name!!//'", "'k'", "'u'", "now()"), "feed_assets.updates: "),
+    "a time before 1970": (UPDATE.format("'x/y'", "'k'", "'u'", "'0044-01-01 BC'"), ""),
+    "a time before all others": (UPDATE.format("'x/y'", "'k'", "'u'", "'-infinity'"), ""),
+    "a broken shape": (UPDATE.format("'x/y'", "'k'", "'u'", "now()") + TABLE.format("'x/y'", "'{'"), "was altered"),
+    "an offset below 0": (POSITION.format("'t'", "NULL", 0, -5, "now()"), "out of range"),
+    "a time of a topic": (POSITION.format("'t'", "NULL", 0, 5, "'infinity'"), "no load can have written the time"),
+    "no name of a topic": (POSITION.format("E't\\n'", "NULL", 0, 5, "now()"), "feed_assets.positions: "),
+    "a broken shape of a topic": (POSITION.format("'x/y'", "'{'", 0, 5, "now()"), "was altered"),
+}
+"""Rows that another role adds to the state tables, and the reason of the reject; '' means no reject."""
 
 
 @pytest.fixture
@@ -78,31 +97,65 @@ def test_a_trigger_that_raises_a_temporary_error_delays_only_its_table(own_url, 
     one, other = pair
     target = target_of(own_url)
     load(target, one, other)
-    owner.execute(RAISE)
+    owner.execute(RAISE.format("40001"))
     owner.execute(f"CREATE TRIGGER t BEFORE INSERT ON {quoted(one.name)} FOR EACH ROW EXECUTE FUNCTION public.raise()")
-    for each in pair:
-        each.publish("1", row(2))
-    with pytest.raises(TableBusy, match="the server ended a statement: not now"):
-        load(target, one, other)
-    check_table(target.engine, other)
+    for number, code in enumerate(("40001", "08006", "28000"), 2):
+        owner.execute(RAISE.format(code))
+        for each in pair:
+            each.publish("1", row(number))
+        with pytest.raises(TableBusy, match="the server ended a statement: not now"):
+            load(target, one, other)
+        check_table(target.engine, other)
     owner.execute(f"DROP TRIGGER t ON {quoted(one.name)}")
     load(target, one, other)
     check_table(target.engine, one)
 
 
-@pytest.mark.parametrize("time", ["294276-12-31 23:59:59.999999+00", "infinity"])
-def test_a_time_of_a_load_in_the_future_stops_only_its_table(own_url, owner, pair, time):
+def test_only_the_end_of_the_session_makes_a_warehouse_unavailable(own_url):
+    engine = engine_of(own_url)
+    codes = [code for each in vars(psycopg.errors).values() if isinstance(code := getattr(each, "sqlstate", None), str)]
+    assert len(codes) > 200
+    with engine.open() as connection:
+        for code in codes:
+            connection.execute("BEGIN")
+            with pytest.raises((TableBusy, LoadFailed), match="not now"):
+                connection.execute(f"DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{code}'; END $$")
+            connection.execute("ROLLBACK")
+        with pytest.raises(WarehouseUnavailable, match="the warehouse cannot do it now") as ended:
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert not isinstance(ended.value, TableBusy)
+
+
+@pytest.mark.parametrize("time", ["294276-12-31 23:59:59.999999+00", "infinity", "-infinity", "0044-03-15 BC"])
+def test_a_time_that_no_load_has_written_stops_only_its_table(own_url, owner, pair, time):
     one, other = pair
     target = target_of(own_url)
     load(target, one, other)
     owner.execute("UPDATE feed_assets.updates SET loaded_at = %s WHERE dataset = %s", (time, one.name))
     for each in pair:
         each.publish("1", row(2))
-    with pytest.raises(LoadFailed, match=r"updates was altered .* expected a time of a load that is not in the future"):
+    with pytest.raises(LoadFailed, match=r"updates was altered .* a time of a load from 1970 on that is not in"):
         load(target, one, other)
     check_table(target.engine, other)
     with target.engine.open() as connection:
         assert [each.dataset for each in dataset_state.loads(connection)] == [other.name]
+
+
+def test_a_row_that_no_load_has_written_holds_up_no_other_event(own_url, owner, pair, subtests):
+    load(target := target_of(own_url), *pair)
+    reader = TableLoads("main", target.engine)
+    for case, (statement, reason) in STATE_ROWS.items():
+        with subtests.test(msg=case):
+            for table in ("updates WHERE dataset", "positions WHERE topic", "tables WHERE topic"):
+                owner.execute(f"DELETE FROM feed_assets.{table} NOT LIKE 'ads/%'")
+            owner.execute(statement)
+            batch = reader.read(None, 5000, 30)
+            assert {f"main/{each.name}" for each in pair} == {each.table_name for each in batch.events} - {"main/x/y"}
+            reasons = " ".join(each.reason for each in batch.rejected)
+            assert reason in reasons
+            assert bool(reasons) == bool(reason)
+            again = reader.read(batch.position, 5000, 30)
+            assert (again.events, again.rejected, again.is_complete) == ((), (), True)
 
 
 def test_a_new_schema_in_front_of_the_search_path_gets_no_rows(own_url, owner, pair):
