@@ -88,7 +88,7 @@ def test_a_record_that_may_be_null_is_that_record():
     assert cells(row) == {"_operation": "create", "_offset": "5", "id": "a", "n": "7", "op": "create"}
 
 
-@each_case(("stamp", "moment"), [(-1, 0), (7, 7), (1_600_000_000_000_000, messages._LATEST)])
+@each_case(("stamp", "moment"), [(-1, 0), (7, 7), (1_600_000_000_000_000, messages._LATEST_MS)])
 def test_a_timestamp_that_no_date_has_is_the_first_or_last_one(stamp, moment):
     row = decoder()(Message(5, None, CLICK, (), stamp))
     assert row.timestamp == decoder()(Message(5, wire(2, {"id": "a"}), None, (), stamp)).timestamp == moment
