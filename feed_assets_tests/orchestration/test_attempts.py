@@ -166,8 +166,8 @@ def test_a_partition_being_built_during_the_decision_is_not_requested(monkeypatc
         status=dg.DagsterRunStatus.STARTED,
     )
 
-    def decided(*given):
-        found = decide(*given)
+    def decided(*given, **named):
+        found = decide(*given, **named)
         world.instance.report_run_canceled(run)
         return found
 

@@ -67,9 +67,9 @@ def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch)
     """Renew the lease at the end, or the next loader could take over right after a long load."""
     keep = dataset_state.keep
 
-    def long(connection, *given):
+    def long(connection, *given, **named):
         connection.execute("UPDATE feed_assets.lease SET seen_at = seen_at - INTERVAL '1 hour'")
-        keep(connection, *given)
+        keep(connection, *given, **named)
 
     monkeypatch.setattr(dataset_state, "keep", long)
     replace(place, dataset.name, TopicState(), exchange(dataset, 1))
