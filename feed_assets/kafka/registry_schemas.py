@@ -26,7 +26,7 @@ _NO_REFERENCE = frozenset({40401, 40402})
 _REFUSED_KEPT = 1000
 """The most unusable schemas that are remembered. Without a limit, messages with random ids would fill the memory."""
 
-_KNOWN_BYTES = 4 << 20
+_KNOWN_CHARACTERS = 4 << 20
 """Characters of the schemas that are kept parsed, which take about 25 times as much memory."""
 
 _Place = tuple[str, int | Literal["latest"]]
@@ -73,7 +73,7 @@ class Schemas:
         """Keep a schema. Forget those that were not used for longest, down to the limit."""
         self._known[schema_id] = schema
         self._length += schema[1]
-        while self._length > _KNOWN_BYTES and len(self._known) > 1:
+        while self._length > _KNOWN_CHARACTERS and len(self._known) > 1:
             _, length = self._known.pop(next(iter(self._known)))
             self._length -= length
 

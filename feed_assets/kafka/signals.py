@@ -28,7 +28,7 @@ TRANSACTION_SECONDS = 60
 _ROOM = 4096
 """Number of bytes of a letter that do not come from its message: our headers, and the broker's overhead."""
 
-_SURE = 16 << 10
+_SURE_BYTES = 16 << 10
 """Number of bytes of a letter up to which it is not cut when the broker refuses the letters of its chunk."""
 
 LEFT = 4096
@@ -147,7 +147,7 @@ class Signals:
             # The broker's limit may have changed since this writer was created, so its answer counts.
             if self._refusal(signal, dead, self._longest):
                 self._begin_again(signal)
-                if error := self._refusal(signal, dead, _SURE):
+                if error := self._refusal(signal, dead, _SURE_BYTES):
                     self._refuse(signal, error)
         except KafkaException as error:
             raise self._failed(error, monotonic() - began) from error

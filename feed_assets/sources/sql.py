@@ -92,10 +92,12 @@ class SqlEvents:
                 return EventBatch((), (), after, is_complete=False, waits=waits)
         with reading(self.url, max(1, ends - monotonic())) as connection:  # Rows are streamed in a transaction.
             new, is_complete = self._new(connection, place, final, limit)
-        self._check_progress(new, limit)
-        self._check_ties(new, place)
+        ordered = [row for row in new if row[self.order_by] is not None]
+        if len(new) == limit and not ordered:
+            raise self._no_progress(limit)
+        self._check_ties(ordered, place)
         rows = [self._read(row) for row in new]
-        position = self._dump(_moved(new, place, self.order_by), after)
+        position = self._dump(_moved(ordered, place, self.order_by), after)
         return batch_of(rows, position, is_complete=is_complete, waits=None)
 
     def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
@@ -158,22 +160,18 @@ class SqlEvents:
             "older copy, read it again from the beginning."
         )
 
-    def _check_progress(self, rows: Sequence[Mapping[str, Any]], limit: int) -> None:
-        """Raise SourceUnavailable if a read has only rows without a position: each later read would have the same."""
-        if len(rows) == limit and all(row[self.order_by] is None for row in rows):
-            raise SourceUnavailable(
-                f"{self._name}: {limit:,} rows one after the other have a longer {self.order_by} than {ORDER_BYTES} "
-                "bytes: expected at most that many bytes. Remove them, or order by another column, best by a number "
-                "that the database draws on insert."
-            )
+    def _no_progress(self, limit: int) -> SourceUnavailable:
+        """Return the error of a read that has only rows without a position: each later read would have the same."""
+        return SourceUnavailable(
+            f"{self._name}: {limit:,} rows one after the other have a longer {self.order_by} than {ORDER_BYTES} "
+            "bytes: expected at most that many bytes. Remove them, or order by another column, best by a number "
+            "that the database draws on insert."
+        )
 
     def _check_ties(self, rows: Sequence[Mapping[str, Any]], place: _Place) -> None:
         """Raise SourceUnavailable if more rows than ROWS_OF_ONE_VALUE have one value. `rows` are sorted by value."""
         for value, tied in groupby(rows, key=itemgetter(self.order_by)):
-            if (
-                value is not None
-                and sum(1 for _ in tied) + (place.read.total() if value == place.last else 0) > ROWS_OF_ONE_VALUE
-            ):
+            if sum(1 for _ in tied) + (place.read.total() if value == place.last else 0) > ROWS_OF_ONE_VALUE:
                 raise SourceUnavailable(
                     f"{self._name}: more than {ROWS_OF_ONE_VALUE:,} rows have {self.order_by} {str(value)!r:.60}: "
                     "expected at most that many with one value. Order by a column that differs from row to row, best "
@@ -284,7 +282,6 @@ def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Ite
 
 
 def _moved(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> _Place:
-    rows = [row for row in rows if row[order_by] is not None]
     if not rows:
         return place
     last = rows[-1][order_by]

@@ -60,7 +60,7 @@ def test_an_unknown_schema_id_is_looked_up_again_later(found, monkeypatch):
 
 def test_schemas_used_last_are_kept_within_a_limit_of_bytes(registry, found, monkeypatch):
     ids = [register(registry, {**PLACE, "name": f"Place{number}", "doc": "x" * 1000})[1] for number in range(3)]
-    monkeypatch.setattr(registry_schemas, "_KNOWN_BYTES", 2500)
+    monkeypatch.setattr(registry_schemas, "_KNOWN_CHARACTERS", 2500)
     for schema_id in (ids[0], ids[1], ids[0], ids[2], ids[0]):
         found.get(schema_id)
     assert (found.lookups, [*found._known]) == (3, [ids[2], ids[0]])
