@@ -19,6 +19,7 @@ from feed_assets.sources.event_rows import Columns, Constant
 from feed_assets.sources.topic_events import TopicEvents
 from feed_assets.sources.topic_sink import TopicSink
 from feed_assets_tests.support.foreign_tables import Topics, event, read_all, row
+from feed_assets_tests.support.transactions import commit
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def theirs(broker):
 def send(theirs, value, partition=0):
     theirs.producer.begin_transaction()
     theirs.producer.produce(theirs.topic, value, partition=partition)
-    theirs.producer.commit_transaction(30)
+    commit(theirs.producer, theirs.admin, theirs.topic)
 
 
 def test_events_behind_an_open_transaction_wait_with_the_reason(theirs):
@@ -38,7 +39,7 @@ def test_events_behind_an_open_transaction_wait_with_the_reason(theirs):
     batch = theirs.source().read(None, 10)
     assert [each.correlation_id for each in batch.events] == ["c-1"]
     assert batch.waits == f"a transaction in {theirs.topic}/0 has not ended: it and all later messages wait"
-    theirs.producer.commit_transaction(30)
+    commit(theirs.producer, theirs.admin, theirs.topic)
     assert [each.correlation_id for each in theirs.source().read(batch.position, 10).events] == ["c-2"]
 
 

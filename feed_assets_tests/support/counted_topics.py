@@ -7,6 +7,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from feed_assets.kafka.clients import Clients
+from feed_assets_tests.support.transactions import commit
 
 START = datetime(2026, 1, 1, 15, tzinfo=UTC)
 
@@ -29,7 +30,7 @@ class CountedTopic:
         for partition, moment in messages:
             stamp = int(moment.timestamp() * 1000)
             self.producer.produce(self.topic, b"{}", partition=partition, timestamp=stamp)
-        self.producer.commit_transaction(30)
+        commit(self.producer, self.admin, self.topic)
 
     def produce(self, messages):
         """Send the messages without a transaction."""

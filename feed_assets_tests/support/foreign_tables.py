@@ -21,6 +21,7 @@ from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 from feed_assets.sources.topic_events import TopicEvents
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.transactions import commit
 
 START = datetime(2010, 12, 1, 6, tzinfo=UTC)
 NAMES = ("table_name", "marker", "event_marker", "correlation_id", "write_operation", "partition_key", "context")
@@ -138,7 +139,7 @@ class Topics:
             self.send([row(99, self.markers)])
             self.producer.abort_transaction(30)
         self.send(rows)
-        self.producer.commit_transaction(30)
+        commit(self.producer, self.admin, self.topic)
 
     def send(self, rows):
         self.producer.begin_transaction()
@@ -170,11 +171,17 @@ def read_all(source, after=None, limit=10):
     """Read every batch after a position. Return events and rejected rows in order, and the last position."""
     events, rejected = [], []
     while True:
-        batch = source.read(after, limit)
+        batch = _read(source, after, limit)
         assert len(batch.events) + len(batch.rejected) <= limit
         events += batch.events
         rejected += batch.rejected
         after = batch.position
         if batch.is_complete:
             return events, rejected, after
-        assert batch.waits is None
+
+
+def _read(source, after, limit):
+    """Return the next batch, which waits for no transaction: a broker ends one after its commit was answered."""
+    batches = []
+    wait_until(lambda: batches.append(source.read(after, limit)) or batches[-1].waits is None, "ends of transactions")
+    return batches[-1]
