@@ -264,8 +264,12 @@ class World:
             running.wait(lambda: False, "an error")
 
     def run_until_done(self, partitions: int = 1, **changes: Any) -> None:
+        """Run a connector until all that was produced before is signalled."""
+        ends = [self.end(number) for number in range(partitions)]  # Once: each look reads the whole topic.
         with self.connector(**changes) as running:
-            running.wait(lambda: self.is_done(partitions), "all to be signalled")
+            running.wait(
+                lambda: all(self.reached(number) >= end for number, end in enumerate(ends)), "all to be signalled"
+            )
 
 
 def header(message: Any, name: str) -> str:
