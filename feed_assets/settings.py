@@ -38,6 +38,7 @@ from feed_assets.core.setting_types import (
 )
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.home import home, make_folder, say
+from feed_assets.secret_stores import resolved
 
 PREFIX = "FEED_ASSETS_"
 
@@ -84,6 +85,7 @@ class Settings(Declaring):
 
     Raises:
         InvalidSetting: A variable has an invalid value; the message names it.
+        SecretUnavailable: A variable refers to a secret that AWS does not give.
     """
 
     blackboard: Store = Field(default_factory=lambda: (home() / "blackboard").as_uri())
@@ -234,6 +236,13 @@ class Settings(Declaring):
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_reference(cls, value: object, info: ValidationInfo) -> object:
+        """Return the secret that the variable of a secret setting refers to. Other settings refer to nothing."""
+        name = str(info.field_name)
+        return resolved(_variable(name), value) if isinstance(value, str) and _is_secret(name) else value
+
     @field_validator("blackboard_queue")
     @classmethod
     def _is_of_a_bucket(cls, queue: str | None, info: ValidationInfo) -> str | None:
@@ -293,16 +302,32 @@ class Settings(Declaring):
 def expand(url: str) -> str:
     """Return a URL as declared. For `env:NAME`, return the variable's value: passwords do not belong into definitions.
 
-    Raise InvalidDefinition if the variable is missing, or its value has a raw `#`, which ends a URL.
+    If the variable refers to a secret of AWS, return the secret. Raise InvalidDefinition if the variable is missing, or
+    its value has a raw `#`, which ends a URL; raise SecretUnavailable if AWS does not give the secret.
     """
-    if not url.startswith("env:"):
+    if (text := declared_text(url)) == url:
         return url
-    name = url.removeprefix("env:")
+    value = resolved(url.removeprefix(_BY_VARIABLE), text)
+    if "#" in value:
+        raise InvalidDefinition(f"{url}: the URL in the variable has a raw '#': expected it written as %23.")
+    return value
+
+
+def declared_text(url: str) -> str:
+    """Return a URL as declared. For `env:NAME`, return the variable's text, which may be a reference.
+
+    Raise InvalidDefinition if the variable is missing.
+    """
+    if not url.startswith(_BY_VARIABLE):
+        return url
+    name = url.removeprefix(_BY_VARIABLE)
     if name not in os.environ:
         raise InvalidDefinition(f"{url}: the environment has no variable {name}: expected one with the URL. Set it.")
-    if "#" in os.environ[name]:
-        raise InvalidDefinition(f"{url}: the URL in the variable has a raw '#': expected it written as %23.")
     return os.environ[name]
+
+
+_BY_VARIABLE = "env:"
+"""The prefix of a declared URL that is the name of a variable."""
 
 
 @cache
@@ -331,11 +356,19 @@ def _in_words(error: ErrorDetails) -> str:
     `@`, because a mistyped URL may contain a password.
     """
     name, *path = error["loc"]
-    is_secret = "Secret" in str(Settings.model_fields[str(name)].annotation)
-    held = "" if is_secret or "@" in str(error["input"]) else f" is {masked(str(error['input']))!r}"
+    held = "" if _is_secret(str(name)) or "@" in str(error["input"]) else f" is {masked(str(error['input']))!r}"
     where = "".join(f"[{step!r}]" for step in path if step != "[key]")
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return f"{PREFIX}{str(name).upper()}{where}{held}: {_PLAIN.get(error['type'], message)}"
+    return f"{_variable(str(name))}{where}{held}: {_PLAIN.get(error['type'], message)}"
+
+
+def _is_secret(name: str) -> bool:
+    """Return whether a setting is secret: its type is one of pydantic's that print no value."""
+    return "Secret" in str(Settings.model_fields[name].annotation)
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.upper()}"
 
 
 _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
@@ -343,7 +376,7 @@ _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
 
 
 def _say_unknown(environment: Mapping[str, str]) -> None:
-    variables = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    variables = [*map(_variable, Settings.model_fields)]
     for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in variables):
         near = [f"is {each} meant?" for each in _ELSEWHERE.get(name, get_close_matches(name, variables, 1, 0.8))]
         say(f"{name} is not a setting and has no effect: {near[0] if near else 'docs/operations.md has all of them'}")

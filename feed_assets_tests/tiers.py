@@ -87,6 +87,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_lineage_events.py::test_an_endpoint_that_answers_a_byte_at_a_time_holds_up_no_run",
         "orchestration/test_storage.py",
         "sources/test_silent_databases.py",
+        "test_secret_stores.py",
         "test_setup.py::test_a_server_group_for_a_test_is_fetched_completely",
         "test_shared.py",
         "test_tiers.py::test_a_fast_test_that_gets_a_server_while_it_runs_fails",
@@ -95,6 +96,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
     Tier.SPARK: (
         "integration/test_demo.py",
         "integration/test_on_s3.py",
+        "launcher/test_compute_logs.py::test_output_of_runs_is_read_from_the_bucket_without_secrets",
         "orchestration/test_run_blocks.py::test_only_one_of_several_partitions_starts_spark",
         "spark/test_connect.py",
         "spark/test_connect_token.py",

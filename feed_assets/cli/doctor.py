@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import typer
 
+from feed_assets.cli.compute_log_looks import look_at_compute_logs
 from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.cli.queue_looks import Doubtful, QueueLooks
@@ -51,7 +52,8 @@ def doctor(
 ) -> None:
     """Check Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, clocks and disks, and print what to do.
 
-    The exit code is 1 if a check failed. No folder is made. A few bytes are written to the blackboard and removed.
+    The exit code is 1 if a check failed. No folder is made. A few bytes are written to the blackboard and removed, and
+    to the store of runs' output.
     """
     from feed_assets.settings import settings
 
@@ -91,6 +93,7 @@ class _Doctor:
             ("ledger", self.ledger),
             ("Dagster's home", self.home),
             ("Dagster's daemon", self.daemon),
+            ("output of runs", lambda: look_at_compute_logs(self._home)),
             ("module", self.definitions),
             *KafkaLooks(self.settings, self.module).looks(),
             *WarehouseLooks(self.settings).looks(),

@@ -14,7 +14,13 @@ from zoneinfo import ZoneInfoNotFoundError, available_timezones
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting, ModuleNotLoaded
+from feed_assets.core.errors import (
+    FeedAssetsError,
+    InvalidDefinition,
+    InvalidSetting,
+    ModuleNotLoaded,
+    SecretUnavailable,
+)
 from feed_assets.core.source_lines import as_seen_from_here, raised_at
 from feed_assets.home import module_in, project_here, project_in
 
@@ -69,7 +75,7 @@ def loading(module: str) -> Generator[None]:
         yield
     except (Exception, SystemExit) as error:
         cause = _cause(error)
-        if isinstance(cause, InvalidSetting):
+        if isinstance(cause, (InvalidSetting, SecretUnavailable)):
             raise cause from None
         if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
             raise InvalidDefinition(

@@ -111,6 +111,10 @@ class BlackboardUnavailable(BlackboardError):
     """The store does not answer, or answers with an error of its own."""
 
 
+class SecretUnavailable(ServiceUnavailable):
+    """A variable refers to a secret that AWS does not give; the message names the variable, never a secret."""
+
+
 class LedgerUnavailable(ServiceUnavailable):
     """The ledger's database cannot be opened; the message quotes its driver."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from feed_assets.core.errors import SourceNotGiven
 from feed_assets.core.secrets import masked
 from feed_assets.core.slices import Slice
-from feed_assets.settings import expand
+from feed_assets.settings import declared_text
 from feed_assets.testing.environment import is_of_the_test
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def rows_of_the_test(
     piece: Slice, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
 ) -> "DataFrame":
     """Return the rows of a slice. Raise SourceNotGiven unless the test has set a variable to the database's URL."""
-    if expand(url) not in {value for name, value in os.environ.items() if is_of_the_test(name)}:
+    if declared_text(url) not in {value for name, value in os.environ.items() if is_of_the_test(name)}:
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not the SQL table {table} at {masked(url)}, where the "
             f"function reads a slice of {piece.partition.feed}. Let the function read `env:NAME`, and set that "
