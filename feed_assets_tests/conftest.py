@@ -49,11 +49,13 @@ def _refuse_to_start_spark(*_: object) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, and put the longest files first, so that no worker is left without work."""
     partition = {TESTS / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: partition.get(item.path, len(partition)))
     tiers.mark(items)
+    if [Path(each).resolve() for each in config.args] == [TESTS]:
+        config.stash[tiers.IN_MAKE_TEST] = tiers.in_make_test(items)
 
 
 @pytest.hookimpl(tryfirst=True)

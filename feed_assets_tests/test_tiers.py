@@ -9,7 +9,17 @@ from types import SimpleNamespace
 import pytest
 
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, TIERS, Tier, place_of, servers_of, tiers_of_parameters
+from feed_assets_tests.tiers import (
+    IN_MAKE_TEST,
+    PLACES,
+    PROMISES,
+    TESTS,
+    TIERS,
+    Tier,
+    place_of,
+    servers_of,
+    tiers_of_parameters,
+)
 
 MOST_TESTS = 4_000
 """Maximum number of tests in `make test`."""
@@ -89,8 +99,10 @@ def test_a_fast_test_that_gets_a_server_while_it_runs_fails(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def collected():
-    """Return the names of the tests that `make test` runs."""
+def collected(pytestconfig):
+    """Return the names of the tests that `make test` runs. Collect them if this run has not collected everything."""
+    if tests := pytestconfig.stash.get(IN_MAKE_TEST, None):
+        return tests
     options = ["--collect-only", "-q", "-o", "addopts=", "-m", "(fast or promise) and not soak"]
     command = [sys.executable, "-m", "pytest", *options, str(TESTS)]
     printed = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=True).stdout

@@ -411,6 +411,21 @@ def mark(items: Iterable[pytest.Item]) -> None:
             item.add_marker("promise")
 
 
+IN_MAKE_TEST = pytest.StashKey[list[str]]()
+"""The names of the tests that `make test` runs, in a run that has collected all tests."""
+
+
+def in_make_test(items: Iterable[pytest.Item]) -> list[str]:
+    """Return the names of the marked tests that `make test` runs."""
+    of_make_test = {Tier.FAST.mark, "promise"}
+    marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
+    return [
+        item.nodeid.removeprefix(f"{TESTS.name}/")
+        for item, names in marks.items()
+        if of_make_test & names and "soak" not in names
+    ]
+
+
 def _names_of(item: pytest.Item) -> set[str]:
     """Return the names by which `PROMISES` may mean a test: its file, its function, this one case."""
     file = item.path.relative_to(TESTS).as_posix()
