@@ -77,7 +77,7 @@ def test_doctor_prints_one_line_for_each_failure_and_continues(
     settings.cache_clear()
     result = CliRunner().invoke(app, ["doctor", "-m", "no_such_module"])
     lines = {line.partition("  ")[0]: line for line in result.stdout.splitlines()}
-    assert (result.exit_code, len(lines)) == (1, 11), result.stdout
+    assert (result.exit_code, len(lines)) == (1, 12), result.stdout
     assert "FAILED" in lines["ledger"]
     assert "No blackboard at" in lines["blackboard"]
     assert "no_such_module" in lines["module"]

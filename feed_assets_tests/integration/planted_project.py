@@ -14,6 +14,7 @@ from feed_assets import (
     warehouse_table,
     with_automation,
 )
+from feed_assets.settings import expand
 
 RAW, MADE, BROKEN, URL = "planted/raw/v1.0", "planted/made/v1.0", "planted/broken/v1.0", "PLANTED_EVENTS_URL"
 
@@ -33,7 +34,7 @@ def made(rows):
 def broken(rows):
     """Fail as clients do: the error and its cause contain a password."""
     try:
-        ask(os.environ[URL])
+        ask(expand(f"env:{URL}"))
     except LookupError as error:
         raise RuntimeError(f"no answer: https://h/?password={os.environ['AWS_SECRET_ACCESS_KEY']}") from error
 

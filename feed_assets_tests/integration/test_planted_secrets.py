@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from feed_assets.cli import main
 from feed_assets.ledger.tables import metadata
 from feed_assets_tests.integration import planted_project as project
 from feed_assets_tests.support.forked_processes import Forks
+from feed_assets_tests.support.secret_servers import SecretServer, secret_server
 from feed_assets_tests.support.servers import PostgreSQL, family
 
 SECRET = "Pl4nted"
@@ -37,8 +39,15 @@ def database(postgresql: PostgreSQL) -> sa.URL:
 
 
 @pytest.fixture
-def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
-    """Return the environment of a whole set-up, most of which does not answer."""
+def secrets() -> Iterator[SecretServer]:
+    """Yield the server of the secrets that AWS keeps."""
+    with secret_server() as server:
+        yield server
+
+
+@pytest.fixture
+def planted(home: Path, database: sa.URL, secrets: SecretServer) -> dict[str, str]:
+    """Return the environment of a whole set-up, most of which does not answer. AWS keeps some of its secrets."""
     ledger = database.render_as_string(hide_password=False)
     away = NOWHERE.replace(",", "%2C").replace("@", "%40", 1)
     settings = {
@@ -55,8 +64,12 @@ def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
         "WAREHOUSES": json.dumps({"main": {"url": away}}),
     }
     named = {f"FEED_ASSETS_{name}": value for name, value in settings.items()}
-    own = {"AWS_SECRET_ACCESS_KEY": SECRET, project.URL: NOWHERE, "DAGSTER_HOME": str(home)}
-    return {**os.environ, **named, **own, "PYTHONWARNINGS": "ignore"}
+    for name in ("FEED_ASSETS_LEDGER", "FEED_ASSETS_SPARK_CONF", "FEED_ASSETS_ALERT_SMTP"):
+        secrets.secrets.create_secret(Name=name, SecretString=named[name])
+        named[name] = f"aws-secretsmanager:{name}"
+    secrets.parameters.put_parameter(Name=f"/{project.URL}", Value=NOWHERE, Type="SecureString")
+    own = {"AWS_SECRET_ACCESS_KEY": SECRET, project.URL: f"aws-ssm:/{project.URL}", "DAGSTER_HOME": str(home)}
+    return {**os.environ, **secrets.env, **named, **own, "PYTHONWARNINGS": "ignore"}
 
 
 class Told:
