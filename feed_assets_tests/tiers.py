@@ -88,6 +88,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_storage.py",
         "sources/test_silent_databases.py",
         "test_setup.py::test_a_server_group_for_a_test_is_fetched_completely",
+        "test_log_lines.py",
         "test_shared.py",
         "test_tiers.py::test_a_fast_test_that_gets_a_server_while_it_runs_fails",
         "warehouse",

@@ -26,6 +26,7 @@ from feed_assets.cli.processes import NOWHERE, TOKEN, stop_once
 from feed_assets.cli.project import location_of
 from feed_assets.cli.project_code import attribute_for
 from feed_assets.core.addresses import LOOPBACK
+from feed_assets.settings import settings
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
@@ -38,7 +39,7 @@ def serve(port: int, file: Path, name: str) -> None:
     The addresses of the code servers are written to `file`. The daemon starts later, and reads them there.
     """
     token = os.environ.pop(TOKEN)
-    configure_loggers(formatter="colored", log_level="INFO")
+    configure_loggers(formatter="json" if settings().logs == "json" else "colored", log_level="INFO")
     target = _of_project(name, location_of(name.partition(":")[0])) if name else workspace()
     with (
         DagsterInstance.get() as instance,

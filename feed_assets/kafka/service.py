@@ -65,7 +65,7 @@ def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses
             session.run()
         except ServiceUnavailable as error:
             pause = pauses[0] if session.has_signalled else pause
-            say(f"connector: waits {pause:g} s, then tries again: {error}")
+            say(f"connector: waits {pause:g} s, then tries again: {error}", level="warning")
             stopping.wait(pause)
             pause = min(2 * pause, pauses[1])
 
@@ -204,7 +204,7 @@ class ConnectorSession:
     def _set_aside(self, place: PartitionOfTopic, error: _ForAPerson) -> None:
         """Remember and print why a partition is not read. A person has to act."""
         self._aside[place] = error
-        say(f"connector: does not read {place}: {error}")
+        say(f"connector: does not read {place}: {error}", level="error")
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         """Drop all open chunks. The next owners of the partitions read again from the last signals on."""
@@ -231,7 +231,7 @@ class ConnectorSession:
             f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {self._lag(consumer):,} messages behind"
         )
         for place, error in self._aside.items():
-            say(f"connector: does not read {place}: {error}")
+            say(f"connector: does not read {place}: {error}", level="error")
         self._missing = {each for each in self._missing if not companion_topics.partitions(self._admin, each)}
         self._say_missing()
 

@@ -122,7 +122,7 @@ def run(
             session.run(stopping)
         except ServiceUnavailable as error:
             pause = pauses[0] if session.loads else pause
-            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}")
+            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}", level="warning")
             stopping.wait(pause)
             pause = min(2 * pause, pauses[1])
 
@@ -147,7 +147,7 @@ def once(
         except WarehouseBusy as error:
             if clock() >= until:
                 raise
-            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}")
+            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}", level="warning")
             wait(pause)
             loads, pause = loads + session.loads, min(2 * pause, pauses[1])
         else:
@@ -270,7 +270,7 @@ class LoaderSession:
     def _stop(self, name: str, error: FeedAssetsError) -> None:
         """Continue without a table, and store the reason. Raise WarehouseTaken if another loader has the lease now."""
         self._stopped[name] = error
-        say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
+        say(f"warehouse {self._loading.name}: does not load {name} any more: {error}", level="error")
         try:
             with self._loading.engine.open() as connection:
                 connection.execute("BEGIN")
@@ -290,7 +290,7 @@ class LoaderSession:
         )
         self._reported, self._reported_loads = now, loads
         for error in self._stopped.values():
-            say(f"warehouse {self._loading.name}: a table has stopped: {error}")
+            say(f"warehouse {self._loading.name}: a table has stopped: {error}", level="error")
 
     def _renew(self) -> None:
         if self._clock() >= self._renewed + RENEW_SECONDS:
