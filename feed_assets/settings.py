@@ -33,6 +33,7 @@ from feed_assets.core.setting_types import (
     Smtp,
     Store,
     Times,
+    UiToken,
     Warehouses,
     Webhook,
     Words,
@@ -232,6 +233,9 @@ class Settings(Declaring):
 
     spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
+
+    ui_token: UiToken | None = None
+    """Token of `feed-assets web`, at least 32 characters that a cookie may have."""
 
     logs: Literal["text", "json"] = "text"
     """Form of the lines that our services write to stderr: for people, or one JSON object for each line."""

@@ -72,6 +72,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "alerts/test_slow_servers.py",
         "cli/test_doctor.py",
         "cli/test_live.py",
+        "cli/test_ready_check.py",
         "cli/test_rights.py",
         "feeds/test_blackboard.py::test_a_server_that_is_down_is_unavailable_and_not_empty",
         "feeds/test_shell_ends.py",
