@@ -1,5 +1,6 @@
 """`feed-assets metrics`: figures of this installation in Prometheus' text format, printed once or served."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -41,7 +42,9 @@ def metrics(
         echo(text_of_metrics(), nl=False)
         return
     from feed_assets.cli.connector import stopped_by_signals
+    from feed_assets.settings import settings
 
+    settings()  # which say whether lines are JSON, before the first one
     with closing(_listening(host, port)) as server:
         say(f"metrics are at http://{host}:{server.server_port}{PATH}")
         stopping = stopped_by_signals()
@@ -82,6 +85,10 @@ class _Server(HTTPServer):
 
     def close(self) -> None:
         self.server_close()
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (as http.server calls it)
+        """Write a line in place of a stack trace. Most such clients have gone away."""
+        say(f"metrics: a request was not answered: {sys.exc_info()[1]}", level="warning")
 
 
 class _Answer(BaseHTTPRequestHandler):

@@ -13,7 +13,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.heartbeats import NotReady, check
 from feed_assets.home import home
 
-SECONDS = 5.0
+SECONDS = 15.0
 """Seconds within which a server must answer."""
 
 WEB = "web"
