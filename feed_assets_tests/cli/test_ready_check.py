@@ -215,3 +215,14 @@ def test_metrics_are_served_on_loopback_at_one_path(home, ledger, monkeypatch, c
         stopping.set()
         thread.join()
     assert statuses == {"/metrics": (200, True), "/other": (404, False)}
+
+
+def test_a_client_that_goes_away_leaves_one_line_and_no_stack_trace(home, capsys):
+    exporter = import_module("feed_assets.cli.exporter")
+    listener = exporter._listening("127.0.0.1", 0)
+    try:
+        {}["gone"]
+    except KeyError:
+        listener.handle_error(None, ("127.0.0.1", 1))
+    listener.close()
+    assert capsys.readouterr().err == "feed-assets: metrics: a request was not answered: 'gone'\n"
