@@ -2,14 +2,13 @@
 
 import os
 import stat
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from feed_assets.core.control_characters import printable
+from feed_assets import log_lines
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.source_lines import as_seen_from_here
 
@@ -62,9 +61,9 @@ def _tools_in(path: Path) -> dict[str, Any]:
         raise InvalidSetting(f"{as_seen_from_here(str(path))} is not TOML: {error}. Correct it, or pass -m.") from None
 
 
-def say(line: str) -> None:
-    """Write a line to stderr, with the prefix `feed-assets:`. Escape control characters, except line ends and tabs."""
-    sys.stderr.write(f"feed-assets: {printable(line)}\n")
+def say(line: str, level: str = "info") -> None:
+    """Write a line to stderr, with the prefix `feed-assets:`, or as JSON with `level` if the settings say so."""
+    log_lines.write(line, level)
 
 
 @cache

@@ -1,17 +1,19 @@
 """Typed settings. Nothing else in feed_assets reads FEED_ASSETS_*."""
 
 import os
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import Field, Secret, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from feed_assets import log_lines
 from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.history import History, Order
@@ -31,6 +33,7 @@ from feed_assets.core.setting_types import (
     Smtp,
     Store,
     Times,
+    UiToken,
     Warehouses,
     Webhook,
     Words,
@@ -233,6 +236,12 @@ class Settings(Declaring):
     spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 
+    ui_token: UiToken | None = None
+    """Token of `feed-assets web`, at least 32 characters that a cookie may have."""
+
+    logs: Literal["text", "json"] = "text"
+    """Form of the lines that our services write to stderr: for people, or one JSON object for each line."""
+
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
@@ -333,8 +342,11 @@ _BY_VARIABLE = "env:"
 @cache
 def settings() -> Settings:
     """Return the settings of this process, which are read once. Report variables that are not settings on stderr."""
+    config = Settings()
+    if config.logs == "json":
+        log_lines.as_json(log_lines.service_of(sys.argv))
     _say_unknown(os.environ)
-    return Settings()
+    return config
 
 
 _PLAIN = {

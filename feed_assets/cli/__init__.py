@@ -15,9 +15,11 @@ from feed_assets.cli.completion import completion, prepare
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
 from feed_assets.cli.explain import explain
+from feed_assets.cli.exporter import metrics
 from feed_assets.cli.infer import infer
 from feed_assets.cli.init import init
 from feed_assets.cli.publish import publish
+from feed_assets.cli.ready_check import ready
 from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.retire import retire
 from feed_assets.cli.run import run
@@ -26,6 +28,7 @@ from feed_assets.cli.status import status
 from feed_assets.cli.traces import Verbose, errors_in_a_line
 from feed_assets.cli.ui import ui
 from feed_assets.cli.uses import uses
+from feed_assets.cli.web_server import web
 
 __all__ = ["app", "collect_rarely", "errors_in_a_line", "main"]
 
@@ -47,7 +50,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(receive.app, name="receive")
 app.add_typer(state.app, name="state")
 app.add_typer(warehouse.app, name="warehouse")
-for command in (build, completion, demo, doctor, explain, init, reconcile, run, status, ui):
+for command in (build, completion, demo, doctor, explain, init, metrics, ready, reconcile, run, status, ui, web):
     app.command()(command)
 
 

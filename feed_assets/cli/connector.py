@@ -1,8 +1,8 @@
 """`feed-assets connector`: write the messages of Kafka topics to chunks, and signal the chunks."""
 
 import signal
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ import typer
 from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.message_words import shortened
+from feed_assets.heartbeats import Heartbeat
 from feed_assets.home import say
 from feed_assets.settings import settings
 
@@ -46,10 +47,19 @@ def run(
     from feed_assets.runs.chunking import chunking_of
 
     selected, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
-    chunking = chunking_of(settings())
-    with closing(chunking.schemas):
-        service.run(chunking, selected, stopping)
+    chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
+    with closing(chunking.schemas), ended(heartbeat):
+        service.run(chunking, selected, stopping, beat=heartbeat.beat)
     say("connector: ended; messages without a signal are read again at the next start")
+
+
+@contextmanager
+def ended(heartbeat: Heartbeat) -> Generator[None]:
+    """Take the sign of life back when the service ends by itself. After a kill it becomes old."""
+    try:
+        yield
+    finally:
+        heartbeat.end()
 
 
 def stopped_by_signals() -> Event:

@@ -6,13 +6,13 @@ The option `-v` adds stack traces.
 import sys
 import traceback
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
 
-from feed_assets.cli.terminal import echo
-from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
+from feed_assets import log_lines
+from feed_assets.core.errors import FeedAssetsError, InvalidSetting, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
@@ -47,10 +47,19 @@ def errors_in_a_line() -> Generator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 (it is printed, and ends the process)
+        _read_form_of_lines()
         if are_wanted():
-            echo(masked("".join(traceback.format_exception(error))), err=True, nl=False)
-        echo(f"feed-assets: {_error_text(error)}", err=True)
+            log_lines.write(masked("".join(traceback.format_exception(error))).rstrip("\n"), "debug", prefix="")
+        log_lines.write(_error_text(error), "error")
         sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)
+
+
+def _read_form_of_lines() -> None:
+    """Read the settings, which say whether lines are JSON: the command may have failed before it read them."""
+    from feed_assets.settings import settings
+
+    with suppress(InvalidSetting):
+        settings()
 
 
 def _error_text(error: Exception) -> str:

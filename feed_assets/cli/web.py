@@ -26,19 +26,20 @@ from feed_assets.cli.processes import NOWHERE, TOKEN, stop_once
 from feed_assets.cli.project import location_of
 from feed_assets.cli.project_code import attribute_for
 from feed_assets.core.addresses import LOOPBACK
+from feed_assets.settings import settings
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
 """The defaults of Dagster's own command for these options."""
 
 
-def serve(port: int, file: Path, name: str) -> None:
+def serve(port: int, file: Path, name: str, host: str = LOOPBACK) -> None:
     """Serve the web UI until a signal. `name` is an attribute of `project_code`, or '' for `workspace.yaml`.
 
     The addresses of the code servers are written to `file`. The daemon starts later, and reads them there.
     """
     token = os.environ.pop(TOKEN)
-    configure_loggers(formatter="colored", log_level="INFO")
+    configure_loggers(formatter="json" if settings().logs == "json" else "colored", log_level="INFO")
     target = _of_project(name, location_of(name.partition(":")[0])) if name else workspace()
     with (
         DagsterInstance.get() as instance,
@@ -51,7 +52,7 @@ def serve(port: int, file: Path, name: str) -> None:
             # Requests are not logged, because the address of the first request contains the token.
             uvicorn.run(
                 Front(StatusPage(app, name.partition(":")[0] or None), port, token),
-                host=LOOPBACK,
+                host=host,
                 port=port,
                 log_level="warning",
                 access_log=False,

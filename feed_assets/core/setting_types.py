@@ -114,6 +114,9 @@ Webhook = Annotated[
         "@ in a path of http is written %40",
     ),
 ]
+UiToken = Annotated[
+    SecretStr, _like(r"[\w.~-]{32,200}", "32 to 200 letters, digits and -._~, such as `openssl rand -hex 32`")
+]
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
 
 

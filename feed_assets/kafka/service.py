@@ -8,13 +8,16 @@ partition is revoked, its unsignalled messages are dropped, because its next own
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
+from time import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
 from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavailable, SignalRefused, SignalsLost
 from feed_assets.core.topics import Topic
+from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
 from feed_assets.kafka import companion_topics
 from feed_assets.kafka.clients import failure, translated
@@ -52,20 +55,28 @@ class Counts:
         self.dead_letters += signal.dead_letters
 
 
-def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
+def run(
+    chunking: Chunking,
+    topics: Mapping[str, Topic],
+    stopping: Event,
+    pauses: tuple[float, float] = PAUSES,
+    beat: Beat = no_beat,
+) -> None:
     """Make chunks of topics until `stopping` is set. Wait for missing topics and unavailable services.
+
+    `beat` is called while it reads, and not while it waits for a service.
 
     Raise FencedOff if another process has taken over. If a partition needs a person, raise LogTrimmed, SignalsLost,
     MessageUnreadable or SignalRefused. This happens at the end, or at once if no other partition is read.
     """
     pause = pauses[0]
     while not stopping.is_set():
-        session = ConnectorSession(chunking, topics, stopping)
+        session = ConnectorSession(chunking, topics, stopping, beat)
         try:
             session.run()
         except ServiceUnavailable as error:
             pause = pauses[0] if session.has_signalled else pause
-            say(f"connector: waits {pause:g} s, then tries again: {error}")
+            say(f"connector: waits {pause:g} s, then tries again: {error}", level="warning")
             stopping.wait(pause)
             pause = min(2 * pause, pauses[1])
 
@@ -80,13 +91,13 @@ _ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SignalRefused
 class ConnectorSession:
     """A member of the consumer group, from start to end."""
 
-    def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event) -> None:
-        self._chunking, self._topics, self._stopping = chunking, topics, stopping
+    def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, beat: Beat = no_beat) -> None:
+        self._chunking, self._topics, self._stopping, self._beat = chunking, topics, stopping, beat
         self._open: dict[tuple[str, int], PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
-        self.has_signalled = False
+        self.has_signalled, self._signalled_at = False, 0.0
         self._lookups, self._lookups_since = Counter[str](), chunking.clock()
         self._paused = set[PartitionOfTopic]()
 
@@ -118,6 +129,16 @@ class ConnectorSession:
             for each in [*self._open.values()]:
                 self._note(consumer, each, each.look(now))
             self._say(consumer, now)
+            self._beat(partial(self._figures, consumer))
+
+    def _figures(self, consumer: Consumer) -> Figures:
+        """Return the numbers for the connector's sign of life. A time of 0 means that nothing is signalled yet."""
+        return {
+            "partitions": len(self._open),
+            "partitions_set_aside": len(self._aside),
+            "messages_behind": self._lag(consumer),
+            "last_signal_timestamp_seconds": self._signalled_at,
+        }
 
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
@@ -173,7 +194,7 @@ class ConnectorSession:
         """Count a partition's signals. Leave the partition if the broker refuses one of them."""
         try:
             for each in signals:
-                self.has_signalled = True
+                self.has_signalled, self._signalled_at = True, time()
                 self._counts.add(each)
         except SignalRefused as error:
             self._leave(consumer, partition, error)
@@ -204,7 +225,7 @@ class ConnectorSession:
     def _set_aside(self, place: PartitionOfTopic, error: _ForAPerson) -> None:
         """Remember and print why a partition is not read. A person has to act."""
         self._aside[place] = error
-        say(f"connector: does not read {place}: {error}")
+        say(f"connector: does not read {place}: {error}", level="error")
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         """Drop all open chunks. The next owners of the partitions read again from the last signals on."""
@@ -231,7 +252,7 @@ class ConnectorSession:
             f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {self._lag(consumer):,} messages behind"
         )
         for place, error in self._aside.items():
-            say(f"connector: does not read {place}: {error}")
+            say(f"connector: does not read {place}: {error}", level="error")
         self._missing = {each for each in self._missing if not companion_topics.partitions(self._admin, each)}
         self._say_missing()
 

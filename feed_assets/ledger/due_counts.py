@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -44,6 +45,23 @@ def refused(connection: sa.Connection) -> tuple[Group, ...]:
     A failed audit counts until the next publication.
     """
     return tuple(_groups(connection.execute(_refused())))
+
+
+@dataclass(frozen=True)
+class WaitingCount:
+    """The number of a dataset's due partitions in one state, and since when the first one is due (UTC)."""
+
+    feed: str
+    state: str | None
+    count: int
+    since: datetime
+
+
+def waits(connection: sa.Connection) -> tuple[WaitingCount, ...]:
+    """Return the counts of the due list by dataset and state, without examples."""
+    query = sa.select(due.c.feed, due.c.state, sa.func.count(), sa.func.min(due.c.since))
+    rows = connection.execute(query.group_by(due.c.feed, due.c.state).order_by(due.c.feed, due.c.state))
+    return tuple(WaitingCount(*row) for row in rows)
 
 
 @cache

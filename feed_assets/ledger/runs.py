@@ -110,6 +110,12 @@ def last(connection: sa.Connection, output: Partition) -> Run | None:
     return _of(row) if row else None
 
 
+def ends_since(connection: sa.Connection, moment: datetime) -> dict[str, int]:
+    """Return how many runs have ended since a moment, by their state."""
+    query = sa.select(run.c.state, sa.func.count()).where(run.c.ended >= moment).group_by(run.c.state)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
 RUNS_LOOKED_AT = 50
 """Number of newest runs of all code locations among which `last_ended` searches."""
 

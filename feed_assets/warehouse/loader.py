@@ -6,11 +6,10 @@ one table cannot continue, only that table stops, and the state tables get the r
 
 import os
 import socket
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from threading import Event
-from time import monotonic, sleep
-from typing import Protocol
+from time import monotonic, sleep, time
 from uuid import uuid4
 
 from feed_assets.core.errors import (
@@ -23,13 +22,14 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
+from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
 from feed_assets.warehouse import dataset_state, load_state, loader_tables
 from feed_assets.warehouse.dataset import DatasetTable, DatasetUpdates
 from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
+from feed_assets.warehouse.follower import Follower
 from feed_assets.warehouse.lease import RENEW_SECONDS
-from feed_assets.warehouse.load import TableChange
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
@@ -59,31 +59,6 @@ TableSources = Mapping[str, Topic | DatasetUpdates]
 """Topics and datasets to load, by table name."""
 
 
-class Follower(Protocol):
-    """A table that is loaded from its topic or dataset. Its methods raise the error that stops the table."""
-
-    name: str
-    loads: int
-    """Number of committed loads."""
-
-    @property
-    def waiting(self) -> int:
-        """Return the number of chunks whose signals were read but that are not loaded yet."""
-        ...
-
-    def look(self, now: float) -> bool:
-        """Read some new signals or updates, and load what is due. Return True if there is more to read now."""
-        ...
-
-    def load_all(self) -> None:
-        """Load all available data now, even if the limits for waiting are not reached."""
-        ...
-
-    def plan(self) -> Iterator[TableChange]:
-        """Yield the table's change for each new schema in data that are not loaded yet."""
-        ...
-
-
 def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
 ) -> Follower:
@@ -108,8 +83,11 @@ def run(
     stopping: Event,
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
+    beat: Beat = no_beat,
 ) -> None:
     """Load topics and datasets until `stopping` is set. Wait for unavailable services.
+
+    `beat` is called while it loads, and not while it waits for a service.
 
     For topics, `loading` must be a `Loading`. A test can control time by `stopping.wait` and `clock`. Raise
     WarehouseTaken if another loader has the lease. If all tables have stopped, raise the error of the first one.
@@ -119,10 +97,10 @@ def run(
     while not stopping.is_set():
         session = LoaderSession(loading, sources, lease_holder, clock)
         try:
-            session.run(stopping)
+            session.run(stopping, beat)
         except ServiceUnavailable as error:
             pause = pauses[0] if session.loads else pause
-            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}")
+            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}", level="warning")
             stopping.wait(pause)
             pause = min(2 * pause, pauses[1])
 
@@ -147,7 +125,7 @@ def once(
         except WarehouseBusy as error:
             if clock() >= until:
                 raise
-            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}")
+            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}", level="warning")
             wait(pause)
             loads, pause = loads + session.loads, min(2 * pause, pauses[1])
         else:
@@ -175,7 +153,7 @@ class LoaderSession:
         self._stopped: dict[str, FeedAssetsError] = {}
         self._busy: dict[str, tuple[float, TableBusy]] = {}
         """Tables that another transaction has locked: the time of the next attempt, and the error."""
-        self._renewed = self._reported = 0.0
+        self._renewed = self._reported = self._loaded_at = 0.0
         self._reported_loads = 0
 
     @property
@@ -183,16 +161,27 @@ class LoaderSession:
         """Return the number of committed loads."""
         return sum(each.loads for each in self._tables.values())
 
-    def run(self, stopping: Event) -> None:
+    def run(self, stopping: Event, beat: Beat = no_beat) -> None:
         """Load until `stopping` is set. Raise the error that ends it earlier."""
         with self._begun():
             while len(self._stopped) < len(self._sources) and not stopping.is_set():
-                is_behind = self._look()
+                loads, is_behind = self.loads, self._look()
+                self._loaded_at = time() if self.loads > loads else self._loaded_at
                 self._say(self._clock())
+                beat(self._figures)
                 if not is_behind:
                     stopping.wait(LOOK_SECONDS)
         if not stopping.is_set():
             raise next(iter(self._stopped.values()))
+
+    def _figures(self) -> Figures:
+        """Return the numbers for the loader's sign of life. A time of 0 means that nothing was loaded yet."""
+        return {
+            "tables": len(self._sources),
+            "tables_stopped": len(self._stopped),
+            "chunks_waiting": sum(each.waiting for each in self._tables.values()),
+            "last_load_timestamp_seconds": self._loaded_at,
+        }
 
     def _look(self) -> bool:
         """Load into each table what is due. Return True if a table has more to read now."""
@@ -270,7 +259,7 @@ class LoaderSession:
     def _stop(self, name: str, error: FeedAssetsError) -> None:
         """Continue without a table, and store the reason. Raise WarehouseTaken if another loader has the lease now."""
         self._stopped[name] = error
-        say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
+        say(f"warehouse {self._loading.name}: does not load {name} any more: {error}", level="error")
         try:
             with self._loading.engine.open() as connection:
                 connection.execute("BEGIN")
@@ -290,7 +279,7 @@ class LoaderSession:
         )
         self._reported, self._reported_loads = now, loads
         for error in self._stopped.values():
-            say(f"warehouse {self._loading.name}: a table has stopped: {error}")
+            say(f"warehouse {self._loading.name}: a table has stopped: {error}", level="error")
 
     def _renew(self) -> None:
         if self._clock() >= self._renewed + RENEW_SECONDS:

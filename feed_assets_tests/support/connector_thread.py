@@ -13,12 +13,14 @@ class Connector:
 
     def __init__(self, chunking: Chunking, wanted: dict[str, Topic]) -> None:
         self.stopping, self.error = Event(), None
+        self.figures: dict[str, float] = {}
         self._chunking, self._wanted = chunking, wanted
         self.thread = Thread(target=self._run)
 
     def _run(self) -> None:
         try:
-            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1))
+            beat = lambda figures: self.figures.update(figures())  # noqa: E731
+            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1), beat=beat)
         except BaseException as error:  # noqa: BLE001 - it is raised where the test waits
             self.error = error
         finally:

@@ -10,13 +10,19 @@ from feed_assets_tests.support.kafka_topics import FIELDS, World
 
 
 @contextmanager
-def loading_in_thread(loading: Loading, *worlds: World) -> Iterator[list[BaseException]]:
-    """Run a loader in a thread; yield a list that receives the exception it ends with."""
-    stopping, ended = Event(), list[BaseException]()
+def loading_in_thread(
+    loading: Loading, *worlds: World, figures: dict[str, float] | None = None
+) -> Iterator[list[BaseException]]:
+    """Run a loader in a thread; yield a list that receives the exception it ends with.
+
+    `figures` gets the numbers of its signs of life.
+    """
+    stopping, ended, kept = Event(), list[BaseException](), {} if figures is None else figures
 
     def run() -> None:
         try:
-            loader.run(loading, {each.name: each.settings for each in worlds}, stopping, (0.05, 0.1))
+            sources = {each.name: each.settings for each in worlds}
+            loader.run(loading, sources, stopping, (0.05, 0.1), beat=lambda made: kept.update(made()))
         except BaseException as error:  # noqa: BLE001 - it is looked at by the test
             ended.append(error)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from time import time
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(loader, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(loader, "SAY_SECONDS", 0.1)
-    with world.connector(), loading_in_thread(loading, world) as ended:
+    began, figures = time(), dict[str, float]()
+    with world.connector() as connector, loading_in_thread(loading, world, figures=figures) as ended:
         for _ in range(2):
             world.produce(12)
             end = world.end()
@@ -91,8 +93,11 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
         monkeypatch.setattr(loader, "LEASE_SECONDS", 30)
         with pytest.raises(WarehouseTaken, match="loads this warehouse, and was last seen at"):
             load(loading, world)
+        wait_until(lambda: (figures["chunks_waiting"], connector.figures["messages_behind"]) == (0, 0), "both", 60)
     check(world, loading.engine)
     assert ended == []
+    assert (figures["tables"], figures["tables_stopped"], connector.figures["partitions"]) == (1, 0, 1)
+    assert min(figures["last_load_timestamp_seconds"], connector.figures["last_signal_timestamp_seconds"]) >= began
     assert re.search(r"warehouse main: 1 table, in \d+ s [12] loads?; \d chunks wait", capsys.readouterr().err)
     assert load(loading, world) == 0
 

@@ -1,0 +1,2 @@
+-- The image makes the database of the ledger; Dagster's storage is another one.
+CREATE DATABASE dagster;

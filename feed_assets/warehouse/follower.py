@@ -1,0 +1,31 @@
+"""The form of a table that the loader loads, of a topic or a dataset."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from feed_assets.warehouse.load import TableChange
+
+
+class Follower(Protocol):
+    """A table that is loaded from its topic or dataset. Its methods raise the error that stops the table."""
+
+    name: str
+    loads: int
+    """Number of committed loads."""
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of chunks whose signals were read but that are not loaded yet."""
+        ...
+
+    def look(self, now: float) -> bool:
+        """Read some new signals or updates, and load what is due. Return True if there is more to read now."""
+        ...
+
+    def load_all(self) -> None:
+        """Load all available data now, even if the limits for waiting are not reached."""
+        ...
+
+    def plan(self) -> Iterator[TableChange]:
+        """Yield the table's change for each new schema in data that are not loaded yet."""
+        ...

@@ -1,0 +1,228 @@
+"""Readiness of services, red if one does not work, and figures of a ledger with known content."""
+
+import os
+import socket
+import stat
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
+from threading import Event, Thread
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from feed_assets import heartbeats
+from feed_assets.cli.exporter import text_of_metrics
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.heartbeats import BEAT_SECONDS, FOLDER, FRESH_SECONDS, Heartbeat, NotReady, signs
+from feed_assets.ledger import alerts, due, runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.cli.main_call import exit_and_errors
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.ledger_records import new_run
+
+HOST = socket.gethostname()
+NOW = datetime.now(UTC).timestamp()
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def server(answer):
+    """Yield the port of a server whose answers `answer` makes of a request's handler."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(answer(self))
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = Thread(target=http.serve_forever)
+        thread.start()
+        try:
+            yield http.server_port
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+def test_a_service_is_ready_while_its_sign_of_life_is_fresh(home, monkeypatch, capsys):
+    code, lines = exit_and_errors(monkeypatch, capsys, "ready", "connector")
+    assert (code, "has given no sign of life" in lines[-1]) == (1, True)
+    heartbeat = Heartbeat("connector")
+    heartbeat.beat(lambda: {"messages_behind": 7})
+    assert exit_and_errors(monkeypatch, capsys, "ready", "connector")[0] == 0
+    assert exit_and_errors(monkeypatch, capsys, "ready", "loader-main")[0] == 1
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    assert exit_and_errors(monkeypatch, capsys, "ready", "connector")[0] == 1
+    monkeypatch.undo()
+    heartbeat.end()
+    with pytest.raises(NotReady):
+        heartbeats.check(home, "connector", NOW)
+
+
+def test_an_old_sign_of_life_is_none(home):
+    heartbeat = Heartbeat("connector", now=lambda: NOW)
+    heartbeat.beat(dict)
+    assert heartbeats.check(home, "connector", NOW + FRESH_SECONDS - 1).at == NOW
+    with pytest.raises(NotReady, match=r"gave its last sign of life 60 s ago: expected one within 60 s"):
+        heartbeats.check(home, "connector", NOW + FRESH_SECONDS)
+
+
+def test_a_sign_of_life_is_given_at_most_each_five_seconds_and_is_private(home):
+    clock, counted = Clock(), []
+    heartbeat = Heartbeat("connector", clock=clock)
+    for _ in range(3):
+        heartbeat.beat(lambda: counted.append(1) or {})
+    clock.now += BEAT_SECONDS
+    heartbeat.beat(lambda: counted.append(1) or {})
+    assert len(counted) == 2
+    (path,) = (home / FOLDER).iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_disk_that_takes_no_file_does_not_end_a_service(home):
+    heartbeat = Heartbeat("connector")
+    (home / FOLDER).rmdir()
+    heartbeat.beat(dict)
+    heartbeat.end()
+    assert signs(home) == ()
+
+
+@each_case("text", ["", "{", "[]", '{"service": "a", "at": "x", "figures": {}}', '{"service": "a", "at": 1}', "\x00"])
+def test_a_file_that_is_no_sign_of_life_is_left_out(home, text):
+    (home / FOLDER).mkdir(exist_ok=True)
+    (home / FOLDER / "a@b.json").write_text(text)
+    assert signs(home) == ()
+
+
+def test_a_url_is_ready_if_it_answers_200_and_the_web_ui_gets_its_token(home, monkeypatch, capsys):
+    token = "t" * 32
+    statuses = {"/health": 200, "/broken": 503, "/moved": 302}
+
+    def answer(handler):
+        is_known = handler.headers.get("Cookie") == f"feed_assets_{port}={token}"
+        return statuses.get(handler.path) or (200 if is_known and handler.path == "/server_info" else 403)
+
+    def ready(*arguments):
+        settings.cache_clear()
+        return exit_and_errors(monkeypatch, capsys, "ready", *arguments)
+
+    with server(answer) as port:
+        assert ready(f"http://127.0.0.1:{port}/health")[0] == 0
+        for path, status in (("broken", 503), ("moved", 302), ("", 403)):
+            code, lines = ready(f"http://127.0.0.1:{port}/{path}")
+            assert (code, lines[-1]) == (
+                1,
+                f"feed-assets: http://127.0.0.1:{port}/{path} answered {status}: expected 200. See its log.",
+            )
+        code, lines = ready("web", "--port", str(port))
+        assert (code, "FEED_ASSETS_UI_TOKEN is not set" in lines[-1]) == (1, True)
+        monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", token)
+        assert ready("web", "--port", str(port))[0] == 0
+    code, lines = ready("web", "--port", str(port))
+    assert (code, "does not answer" in lines[-1], token in lines[-1]) == (1, True, False)
+    code, lines = ready("https://127.0.0.1/")
+    assert (code, "is no service: expected connector" in lines[-1]) == (1, True)
+
+
+def figure(text, name, **labels):
+    """Return the value of a figure in Prometheus' text."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    (value,) = [each.value for each in samples if (each.name, each.labels) == (f"feed_assets_{name}", labels)]
+    return value
+
+
+@pytest.fixture
+def ledger(home):
+    settings.cache_clear()
+    yield open_ledger(settings().ledger)
+    settings.cache_clear()
+
+
+def test_metrics_have_the_due_list_runs_and_alerts_of_the_ledger(home, ledger):
+    now = datetime.now(UTC)
+    out, other = (Partition(Feed.parse(f"a/{name}/v1.0"), "2026-01-01") for name in ("out", "other"))
+    with ledger.write() as connection:
+        due.wake(connection, [due.AffectedOutput(out, 1, now)], now - timedelta(minutes=10))
+    alerts.keep(ledger, "person", {"person:a/out": "look"}, now)
+    runs.start(ledger, new_run("r1", other))
+    Heartbeat("loader-main").beat(lambda: {"tables": 3, "not a name": 1})
+    text = text_of_metrics()
+    assert figure(text, "waiting_partitions", feed="a/out/v1.0", state="not decided") == 1
+    assert 600 <= figure(text, "waiting_seconds", feed="a/out/v1.0", state="not decided") < 700
+    assert (figure(text, "runs_running"), figure(text, "alerts_open")) == (1, 1)
+    assert figure(text, "service_tables", service="loader-main", host=HOST) == 3
+    assert figure(text, "service_heartbeat_seconds", service="loader-main", host=HOST) < 60
+    assert {part: figure(text, "up", part=part) for part in ("ledger", "dagster", "services")} == {
+        "ledger": 1,
+        "dagster": 1,
+        "services": 1,
+    }
+    assert "not a name" not in text
+
+
+def test_a_ledger_that_is_away_leaves_the_other_figures(home, monkeypatch, capsys):
+    monkeypatch.setenv("FEED_ASSETS_LEDGER", f"sqlite:///{home}/away.db")
+    settings.cache_clear()
+    Heartbeat("connector").beat(lambda: {"messages_behind": 7})
+    text = text_of_metrics()
+    assert (figure(text, "up", part="ledger"), figure(text, "up", part="services")) == (0, 1)
+    assert figure(text, "service_messages_behind", service="connector", host=HOST) == 7
+    assert "metrics: no figures of ledger: there is no ledger at" in capsys.readouterr().err
+    assert not (home / "away.db").exists()
+
+
+def test_metrics_are_served_on_loopback_at_one_path(home, ledger, monkeypatch, capsys):
+    stopping, exporter = Event(), import_module("feed_assets.cli.exporter")
+    monkeypatch.setattr("feed_assets.cli.connector.stopped_by_signals", lambda: stopping)
+    ports = []
+    listening = exporter._listening
+
+    def listens(host, port):
+        made = listening(host, port)
+        ports.append(made.server_address)
+        return made
+
+    monkeypatch.setattr(exporter, "_listening", listens)
+    thread = Thread(target=exporter.metrics, kwargs={"port": 0, "host": "127.0.0.1"})
+    thread.start()
+    try:
+        while not ports:
+            os.sched_yield()
+        statuses = {}
+        for path in ("/metrics", "/other"):
+            connection = HTTPConnection(*ports[0], timeout=30)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            statuses[path] = answer.status, b"feed_assets_runs_running 0.0" in answer.read()
+            connection.close()
+    finally:
+        stopping.set()
+        thread.join()
+    assert statuses == {"/metrics": (200, True), "/other": (404, False)}
+
+
+def test_a_client_that_goes_away_leaves_one_line_and_no_stack_trace(home, capsys):
+    exporter = import_module("feed_assets.cli.exporter")
+    listener = exporter._listening("127.0.0.1", 0)
+    try:
+        {}["gone"]
+    except KeyError:
+        listener.handle_error(None, ("127.0.0.1", 1))
+    listener.close()
+    assert capsys.readouterr().err == "feed-assets: metrics: a request was not answered: 'gone'\n"

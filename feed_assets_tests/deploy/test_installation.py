@@ -1,0 +1,91 @@
+"""The layout of deploy/ as local processes: each is ready by its own check, builds a partition, and a kill is seen."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+import requests
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import publish
+from feed_assets_tests.support.installation import installation
+from feed_assets_tests.support.servers import stop, wait_until
+
+PROJECT = """
+import dagster as dg
+from feed_assets import feed_asset, foreign_feed, with_automation
+
+one = dg.StaticPartitionsDefinition(["one"])
+raw = foreign_feed("lake/raw/v1.0", format="csv", schema="k string, n int", partitions_def=one)
+pushed = foreign_feed(
+    "lake/pushed/v1.0", format="json", schema="id string, at timestamp", intake="push", event_time="at",
+    partitions_def=dg.HourlyPartitionsDefinition("2026-01-01-00:00"),
+)
+
+@feed_asset("lake/made/v1.0", inputs={"rows": raw}, partitions_def=one)
+def made(rows):
+    return rows.selectExpr("k", "n + 1 AS n")
+
+defs = with_automation(dg.Definitions(assets=[raw, pushed, made]))
+"""
+
+
+def fetched(url, **headers):
+    """Return status and text of an answer."""
+    answer = requests.get(url, headers=headers, timeout=60)
+    return answer.status_code, answer.text
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory, postgresql, s3a_jars):
+    folder = tmp_path_factory.mktemp("installation")
+    (folder / "lake_project.py").write_text(PROJECT)
+    with installation(folder, "lake_project", postgresql, s3a_jars) as running:
+        yield running
+
+
+def test_a_partition_is_built_through_the_processes_of_the_layout(lake, monkeypatch):
+    assert {name: lake.why_not_ready(name) for name in lake.processes} == dict.fromkeys(lake.processes, "")
+    assert {*lake.processes} == {
+        "seaweedfs", "spark-master", "spark-worker-1", "spark-worker-2", "code", "daemon", "web", "receiver", "metrics",
+    }  # fmt: skip
+    for name, value in lake.environment.items():
+        monkeypatch.setenv(name, value)
+    board = Blackboard.open("s3://lake", endpoint=lake.environment["FEED_ASSETS_S3_ENDPOINT"])
+    raw, made = (Partition(Feed.parse(f"lake/{name}/v1.0"), "one") for name in ("raw", "made"))
+    publish(board, raw, {"part-1.csv": b"k,n\na,1\nb,2\n"}, datetime.now(UTC))
+    wait_until(lambda: read.latest(board, made).update is not None, f"lake/made; see {lake.folder}/daemon.log", 180, 1)
+    status, text = fetched(f"http://127.0.0.1:{lake.port('metrics')}/metrics")
+    assert status == 200
+    assert [line for line in text.splitlines() if line.startswith("feed_assets_up")] == [
+        'feed_assets_up{part="ledger"} 1.0',
+        'feed_assets_up{part="dagster"} 1.0',
+        'feed_assets_up{part="services"} 1.0',
+    ]
+    assert 'feed_assets_daemon_heartbeat_seconds{daemon="SENSOR"}' in text
+    assert 'feed_assets_sensor_tick_failed{sensor="feeds"} 0.0' in text
+
+
+def test_the_web_ui_serves_the_code_location_to_who_has_the_token(lake):
+    url = f"http://127.0.0.1:{lake.port('web')}/graphql"
+    cookie = {"Cookie": f"feed_assets_{lake.port('web')}={lake.token}"}
+    query = {"query": "{repositoriesOrError {... on RepositoryConnection {nodes {location {name}}}}}"}
+    nodes = requests.post(url, json=query, headers=cookie, timeout=60).json()["data"]["repositoriesOrError"]["nodes"]
+    assert nodes == [{"location": {"name": "feed_assets"}}]
+    assert fetched(f"http://127.0.0.1:{lake.port('web')}/server_info")[0] == 403
+    assert lake.token not in lake.log("web")
+
+
+def test_lines_of_our_services_are_json(lake):
+    lines = [json.loads(line) for name in ("receiver", "metrics") for line in lake.log(name).splitlines()]
+    assert {"receive", "metrics"} <= {each["service"] for each in lines}
+
+
+@pytest.mark.parametrize("name", ["receiver", "spark-worker-2", "metrics", "code", "web"])
+def test_a_service_that_was_killed_is_not_ready_until_it_starts_again(lake, name):
+    stop(lake.processes[name])
+    assert lake.why_not_ready(name) != ""
+    lake.start(name)
+    assert lake.why_not_ready(name) == ""
