@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.allotment import Probe
 from feed_assets.core.attempts import OF_ITS_OWN
-from feed_assets.core.errors import FeedAssetsError, SparkDied, SparkUnavailable, TargetLost
+from feed_assets.core.errors import SparkDied, SparkUnavailable, TargetLost
 from feed_assets.core.targets import ComputeTarget, Connect, Local
 from feed_assets.ledger import allocations, target_probes
 from feed_assets.ledger.database import Ledger
@@ -66,10 +66,10 @@ class TargetWatch:
             return None
         target_probes.lose(self.ledger, self.name, self.now())
         why = probe.offline if _is_silent(probe) else "it could not start Spark"
-        detail = f": {error}" if isinstance(error, FeedAssetsError) else ""
+        detail = f": {str(error).rstrip('.')}" if has_not_started else ""
         return TargetLost(
-            f"the compute target {self.name} was lost ({why}){detail}. It is tried again on another target, or "
-            "once it is back. See what has become of it."
+            f"the compute target {self.name} was lost ({why}){detail}. The partition is tried on another "
+            "target, or here once this one is back. See what has become of it."
         )
 
     @contextmanager
