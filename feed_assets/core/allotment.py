@@ -13,6 +13,9 @@ STEP = timedelta(minutes=10)
 Until then, smaller requests may go first where there is too little room for it.
 """
 
+NEEDS = "it needs "
+"""Beginning of each reason why a request waits."""
+
 _NAMED = 5
 """Greatest number of targets that a reason names."""
 
@@ -171,7 +174,7 @@ class _Pass:
                 self.kept[largest] = request
 
     def _why(self, request: QueueEntry, fitting: Mapping[str, Room]) -> str:
-        needs = f"it needs {request.resources.amount}"
+        needs = f"{NEEDS}{request.resources.amount}"
         if not fitting:
             return f"{needs}, but {_why_none(request.resources, self.rooms)}"
         words = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.allotment import Grant, Placement, QueueEntry, Room, allot
+from feed_assets.core.allotment import NEEDS, Grant, Placement, QueueEntry, Room, allot
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.core.readiness import State
@@ -21,7 +21,7 @@ from feed_assets.ledger import due as due_list
 from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, insert_missing
 from feed_assets.ledger.due import DueOutput
-from feed_assets.ledger.tables import allocation, cursor, due, run
+from feed_assets.ledger.tables import TEXT, allocation, cursor, due, run
 
 LOOK_AGAIN = timedelta(seconds=10)
 """Time after which a waiting request is looked at again. Answers of targets are kept as long."""
@@ -84,13 +84,14 @@ def claim(
     _drop_earlier(connection, requests, now)
     own = [each.waiting(since.get(each.id, now)) for each in requests]
     places = allot([*own, *waiting(connection)], rooms(grants(connection)), now)
-    for request, entry in zip(requests, own, strict=True):
-        place = places[request.id]
-        _insert(connection, entry, place, now)
-        if isinstance(place, Placement):
-            due_list.take(connection, request.items, now)
-        _note(connection, request, place, now)
+    _insert(connection, own, places, now)
+    due_list.take(connection, [item for each in requests if _is_given(places[each.id]) for item in each.items], now)
+    _note(connection, requests, places, now)
     return {each.id: places[each.id] for each in requests}
+
+
+def _is_given(place: Placement | str) -> bool:
+    return isinstance(place, Placement)
 
 
 def _since(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> dict[str, datetime]:
@@ -126,30 +127,53 @@ def _drop_earlier(connection: sa.Connection, requests: Iterable[ResourceRequest]
 
 
 def _insert(
-    connection: sa.Connection, entry: QueueEntry, place: Placement | str, now: datetime, dagster_run: str | None = None
+    connection: sa.Connection,
+    entries: Iterable[QueueEntry],
+    places: Mapping[str, Placement | str],
+    now: datetime,
+    dagster_run: str | None = None,
 ) -> None:
-    has = isinstance(place, Placement)
-    values: dict[str, Any] = {"id": entry.name, "resources": json.dumps(asdict(entry.resources)), "at": now}
-    values |= {"history": entry.is_history, "output": entry.output, "since": entry.since, "dagster_run": dagster_run}
-    values |= {"target": place.target, "cores": place.amount.cores, "memory": place.amount.memory} if has else {}
-    connection.execute(sa.insert(allocation).values(**values, reason=place.reason if has else place))
+    if rows := [_row(each, places[each.name], now) | {"dagster_run": dagster_run} for each in entries]:
+        connection.execute(sa.insert(allocation), rows)
 
 
-def _note(connection: sa.Connection, request: ResourceRequest, place: Placement | str, now: datetime) -> None:
-    """Note a request on the due list. A changed reason of a waiting output is not reported to Dagster again.
+def _row(entry: QueueEntry, place: Placement | str, now: datetime) -> dict[str, Any]:
+    values = {"id": entry.name, "resources": json.dumps(asdict(entry.resources)), "history": entry.is_history}
+    values |= {"output": entry.output, "since": entry.since, "at": now}
+    if not isinstance(place, Placement):
+        return {**values, "target": None, "cores": None, "memory": None, "reason": place}
+    amount = {"cores": place.amount.cores, "memory": place.amount.memory}
+    return {**values, **amount, "target": place.target, "reason": place.reason}
+
+
+def _note(
+    connection: sa.Connection,
+    requests: Iterable[ResourceRequest],
+    places: Mapping[str, Placement | str],
+    now: datetime,
+) -> None:
+    """Note requests on the due list. A changed reason of a waiting output is not reported to Dagster again.
 
     It changes with each run that ends.
     """
-    values: dict[str, Any] = {"allocation": request.id}
-    if not isinstance(place, Placement):
-        state = State.WAITS_FOR_RESOURCES.value
-        is_reported = (due.c.state == state) & due.c.told.is_not(None)
-        reported = sa.case((is_reported, place), else_=due.c.told)
-        values |= {"state": state, "reason": place, "look_at": now + LOOK_AGAIN, "told": reported}
-    key_table = key_tables.partitions(connection, [item.partition for item in request.items])
-    outputs = sa.select(key_table.c.feed, key_table.c.partition)
-    of_request = sa.tuple_(due.c.feed, due.c.partition).in_(outputs)
-    connection.execute(sa.update(due).where(of_request).values(**values))
+    granted, waits = list[dict[str, Any]](), list[dict[str, Any]]()
+    for request in requests:
+        place = places[request.id]
+        for item in request.items:
+            row = {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_id": request.id}
+            granted += [] if isinstance(place, str) else [row]
+            waits += [row | {"its_reason": place}] if isinstance(place, str) else []
+    of_output = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
+    noting = sa.update(due).where(of_output).values(allocation=sa.bindparam("its_id"))
+    if granted:
+        connection.execute(noting, granted)
+    reason, state = sa.bindparam("its_reason", type_=TEXT), State.WAITS_FOR_RESOURCES.value
+    reported = sa.case((due.c.told.startswith(NEEDS), reason), else_=due.c.told)
+    if waits:
+        connection.execute(
+            noting.values(state=state, reason=reason, look_at=now + LOOK_AGAIN, told=reported),
+            waits,
+        )
 
 
 def grants(connection: sa.Connection) -> dict[str, list[Grant]]:
@@ -205,7 +229,7 @@ def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: 
         end(connection, {entry.name})
         _drop_earlier(connection, (), now)
         place = allot([entry, *waiting(connection)], rooms(grants(connection)), now)[entry.name]
-        _insert(connection, entry, place, now, dagster_run)
+        _insert(connection, [entry], {entry.name: place}, now, dagster_run)
     return place
 
 
@@ -226,11 +250,15 @@ def wake_first(connection: sa.Connection, now: datetime) -> None:
     """Make the outputs of the first waiting requests due now, because a run has given its resources back.
 
     The others are looked at in their turn. To wake all of them would decide about each of them at the end of each run.
+    Outputs that another transaction has locked are skipped, to avoid a deadlock: a tick decides about them just now.
     """
-    first = sorted(waiting(connection), key=lambda each: each.place(now))[:WOKEN]
-    if rows := [{"its_id": each.name} for each in first]:
-        waits = (due.c.allocation == sa.bindparam("its_id")) & (due.c.state == State.WAITS_FOR_RESOURCES.value)
-        connection.execute(sa.update(due).where(waits, due.c.look_at > now).values(look_at=now), rows)
+    first = [each.name for each in sorted(waiting(connection), key=lambda each: each.place(now))[:WOKEN]]
+    waits = due.c.allocation.in_(first) & (due.c.state == State.WAITS_FOR_RESOURCES.value) & (due.c.look_at > now)
+    query = sa.select(due.c.feed, due.c.partition).where(waits).order_by(due.c.feed, due.c.partition)
+    if rows := connection.execute(query.with_for_update(skip_locked=True)).all():
+        key_table = key_tables.rows(connection, key_tables.PARTITION, [[*row] for row in rows])
+        woken = sa.tuple_(due.c.feed, due.c.partition).in_(sa.select(key_table.c.feed, key_table.c.partition))
+        connection.execute(sa.update(due).where(woken).values(look_at=now))
 
 
 def in_use(connection: sa.Connection) -> list[Allocation]:

@@ -14,6 +14,7 @@ from feed_assets.core.errors import ResourcesBusy, TargetLost
 from feed_assets.core.feeds import Feed
 from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.ledger import due
+from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import allocation, run
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY
@@ -223,3 +224,15 @@ def test_explain_and_a_dry_run_say_where_a_run_goes_or_what_it_waits_for(one_at_
     (planned,) = json.loads(printed("build", SUMS, key, "--dry-run", "-m", __name__, "--json"))
     assert planned["reason"].endswith(f"waits for resources: {why}")
     assert f"waits for resources  1      {key}  {why}" in printed("explain", "-m", __name__)
+
+
+def test_a_wait_for_resources_is_reported_to_dagster_once_whatever_is_free_meanwhile(one_at_a_time):
+    lake = world(DAY, NEXT_DAY)
+    observed, reasons = [], set()
+    for cores in (2, 3, 3):
+        one_at_a_time(targets=json.dumps({"here": {"kind": "local", "cores": cores, "memory": "2g"}}))
+        observed += [each.partition for each in lake.ask().events if isinstance(each, dg.AssetObservation)]
+        (waiting,) = [each for each in listed().values() if each.state == "waits for resources"]
+        reasons.add(waiting.reason)
+        later(lake, LOOK_AGAIN)
+    assert (observed, len(reasons)) == ([waiting.partition.key], 2)
