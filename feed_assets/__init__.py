@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from feed_assets.core.plans import Plan, Rule, RunSpec
     from feed_assets.core.profiles import Profile
     from feed_assets.core.pulls import Pull
+    from feed_assets.core.resources import Resources
     from feed_assets.core.retention import Retention
     from feed_assets.core.slices import Slice
     from feed_assets.core.spans import Span
@@ -70,6 +71,7 @@ _MODULES = {
     "core.slices": ("Slice",),
     "core.spans": ("Span",),
     "core.waits": ("Wait",),
+    "core.resources": ("Resources",),
     "core.retention": ("Retention",),
     "orchestration.execute.assets": ("feed_asset",),
     "orchestration.execute.partner_component": ("PartnerComponent",),
@@ -128,6 +130,7 @@ __all__ = [
     "Profile",
     "Pull",
     "Regions",
+    "Resources",
     "Retention",
     "Rule",
     "RunSpec",

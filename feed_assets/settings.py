@@ -32,6 +32,7 @@ from feed_assets.core.setting_types import (
     Sinks,
     Smtp,
     Store,
+    Targets,
     Times,
     UiToken,
     Warehouses,
@@ -39,6 +40,7 @@ from feed_assets.core.setting_types import (
     Words,
     check_queue,
 )
+from feed_assets.core.targets import ComputeTarget
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.home import home, make_folder, say
 from feed_assets.secret_stores import resolved
@@ -242,6 +244,13 @@ class Settings(Declaring):
     logs: Literal["text", "json"] = "text"
     """Form of the lines that our services write to stderr: for people, or one JSON object for each line."""
 
+    targets: Targets = Secret[dict[str, ComputeTarget]]({})
+    """Places where runs may have their Spark, by name, as a JSON object.
+
+    For example, `{"etl-a": {"kind": "standalone", "master": …, "url": …}}`. Without it, all runs use `spark_master` or
+    `spark_remote`, and no run waits for resources.
+    """
+
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
@@ -293,6 +302,14 @@ class Settings(Declaring):
             names = ", ".join(sorted(warehouses)) or "none"
             raise InvalidSetting(f"there is no warehouse {name!r}: FEED_ASSETS_WAREHOUSES has {names}. Add it there.")
         return warehouses[name]
+
+    def target(self, name: str) -> ComputeTarget:
+        """Return a compute target by its name. Raise InvalidSetting if it is not set."""
+        targets = self.targets.get_secret_value()
+        if name not in targets:
+            names = ", ".join(sorted(targets)) or "none"
+            raise InvalidSetting(f"a run was given the target {name!r}: FEED_ASSETS_TARGETS has {names}. Add it there.")
+        return targets[name]
 
     def profile(self, name: str | None) -> dict[str, str]:
         """Return the Spark configuration of a profile, or {} if `name` is None.

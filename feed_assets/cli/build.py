@@ -97,12 +97,24 @@ def build(
         chosen = by_hand.plan(graph, services, outputs, order)
         planned = by_hand.with_inputs(chosen) if which else chosen
         if dry_run:
-            show(PlannedView.each(planned), as_json, _in_all(planned))
+            show(_views(graph, services, planned), as_json, _in_all(planned))
             return
         with stopping() as check, progress(STARTING_SPARK) as doing:
             teller = Teller(doing, check, as_json)
             runner = Runner(definitions, instance, teller.hear, on_step=quietly(doing))
             _build(runner, teller, graph, services, planned)
+
+
+def _views(graph: "Graph", services: "Services", planned: "list[Planned]") -> tuple[PlannedView, ...]:
+    """Return the plan. Its reasons say on which compute target each run would be now."""
+    from feed_assets.orchestration.decide.resource_requests import preview
+
+    places = preview(graph, services.ledger, [each.output for each in planned], services.now())
+    views = zip(PlannedView.each(planned), planned, strict=True)
+    return tuple(
+        view.model_copy(update={"reason": f"{view.reason}; {place}"}) if (place := places.get(each.output)) else view
+        for view, each in views
+    )
 
 
 def _outputs(

@@ -250,6 +250,9 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
     with services.ledger.read() as connection:
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
         spent = history_budget.spent(connection, now)
+    is_ready = verdict.state in (State.BUILD, State.REBUILD)
+    if is_ready and (waiting := [each for each in listed if each.state == State.WAITS_FOR_RESOURCES]):
+        return {"state": State.WAITS_FOR_RESOURCES.value, "reason": f"{waiting[0].reason}; {verdict.reason}"}
     waits = [each.look_at for each in listed if each.state == State.WAITS_FOR_TIME]
     until = [at for at in waits if at and at > now]
     if not until or verdict.state not in (State.BUILD, State.REBUILD):

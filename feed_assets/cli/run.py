@@ -86,7 +86,9 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     else:
         teller.say(f"one tick: {'more may be ready now' if runner.run_once() else 'nothing was due'}")
     failing, undecided = runner.failing(), runner.undecided()
+    busy = runner.waiting(State.WAITS_FOR_RESOURCES)
     again = runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
+    again |= {output: f"{State.WAITS_FOR_RESOURCES.value}: {why}" for output, why in busy.items()}
     waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
     teller.list("FAILING", failing)
     teller.list("UNDECIDED", undecided)

@@ -9,8 +9,10 @@ from feed_assets.core.errors import (
     MixedInputs,
     NotAsDeclared,
     NoValidUpdate,
+    ResourcesBusy,
     ServiceUnavailable,
     SparkDied,
+    TargetLost,
     UpdateChanged,
 )
 
@@ -23,7 +25,9 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run builds the partition.
     MixedInputs,  # The run read nothing: the missing update is on its way.
     NoValidUpdate,  # The run read nothing. Once there is an update, the run has another input.
+    ResourcesBusy,  # The run built nothing.
     ServiceUnavailable,
+    TargetLost,  # No outage: the run is tried on another target.
     UpdateChanged,  # The update that the run has pinned is gone: the next run pins another.
 )
 """Errors that are not due to a dataset's function or inputs: the same run may succeed when it is requested again."""

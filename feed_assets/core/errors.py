@@ -127,6 +127,14 @@ class SparkDied(SparkUnavailable):
     """Spark ended while a run used it. The run counts as an attempt. After two such runs a person must act."""
 
 
+class TargetLost(FeedAssetsError):
+    """A run's compute target stopped answering, or could not start Spark. The run is tried on another target."""
+
+
+class ResourcesBusy(FeedAssetsError):
+    """A run by hand has waited in vain for a compute target with enough free resources."""
+
+
 class OutOfMemory(FeedAssetsError):
     """A run needs more memory than Spark has; Spark keeps running."""
 

@@ -41,6 +41,7 @@ class State(StrEnum):
     SKIPS_LATE_DATA = "skips late data"
     WAITS_FOR_ANOTHER_ATTEMPT = "waits for another attempt"
     WAITS_FOR_A_PERSON = "waits for a person"
+    WAITS_FOR_RESOURCES = "waits for resources"
 
 
 @dataclass(frozen=True)

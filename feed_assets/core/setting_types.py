@@ -8,6 +8,7 @@ from pydantic_core import from_json
 from pydantic_settings import NoDecode
 
 from feed_assets.core.argument_types import BOARD_NAME
+from feed_assets.core.targets import REMOTE, Target
 from feed_assets.core.topics import TOPIC_NAME
 from feed_assets.core.warehouses import Warehouse
 
@@ -96,13 +97,14 @@ BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Boards = Annotated[Secret[dict[BoardName, BlackboardLocation]], NoDecode, BeforeValidator(_object)]
 WarehouseName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Warehouses = Annotated[Secret[dict[WarehouseName, Warehouse]], NoDecode, BeforeValidator(_object)]
+TargetName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
+Targets = Annotated[Secret[dict[TargetName, Target]], NoDecode, BeforeValidator(_object)]
 Registry = Annotated[SecretStr, _like("https?://[^/].*", "https://user:password@host, or http://host:port/path")]
 Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
-_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
 Remote = Annotated[
     SecretStr,
     _like(
-        rf"sc://([\w.-]+|\[[0-9a-fA-F:.]+\])(:({_PORT}))?(/(;.*)?)?",
+        REMOTE,
         "sc://host, sc://host:15002 or sc://host:15002/;token=…, parameters after '/;' only, without a user",
     ),
 ]

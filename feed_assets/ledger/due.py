@@ -323,9 +323,10 @@ def still_as_read(connection: sa.Connection, items: Sequence[DueOutput]) -> list
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
-    """Make all requested outputs due now, because the process that requested their runs is dead."""
+    """Make outputs due now whose requested run may be dead, and those that wait for resources, which may be free."""
+    waits = (due.c.requested > 0) | (due.c.state == State.WAITS_FOR_RESOURCES.value)
     with ledger.write() as connection:
-        connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
+        connection.execute(sa.update(due).where(waits, due.c.look_at > now).values(look_at=now))
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:

@@ -27,25 +27,30 @@ def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spen
     transaction. If the process is killed before Dagster has the runs, they are requested and counted again.
     """
     with ledger.write() as connection:
-        if _locked(connection, now) != before:
+        if locked(connection, now) != before:
             return False
         if ready and len(due.still_as_read(connection, ready)) < len(ready):
             return False
         due.take(connection, ready, now)
-        put_cursors(connection, {_CURSOR: _text(after)})
+        put(connection, after)
     return True
+
+
+def put(connection: sa.Connection, count: Spent) -> None:
+    """Store what was spent. The caller has read it by `locked` in the same transaction."""
+    put_cursors(connection, {_CURSOR: _text(count)})
 
 
 def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
     """Count one manual run. If the run may not start today, do not count it, and return the reason."""
     with ledger.write() as connection:
-        before = _locked(connection, now)
+        before = locked(connection, now)
         why = why_not(history, before, size)
-        put_cursors(connection, {_CURSOR: _text(before.filled(history) if why else before.plus(1, size))})
+        put(connection, before.filled(history) if why else before.plus(1, size))
     return why
 
 
-def _locked(connection: sa.Connection, now: datetime) -> Spent:
+def locked(connection: sa.Connection, now: datetime) -> Spent:
     """Return the history that was requested today, and lock its row until the transaction ends.
 
     A transaction that also locks rows of `due` must lock this row first, to avoid a deadlock.

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from feed_assets.core import attempts
-from feed_assets.core.errors import AlreadyRunning
+from feed_assets.core.errors import AlreadyRunning, UpdateAbandoned
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import closures, key_tables, log, updates
 from feed_assets.ledger.database import Ledger
@@ -37,6 +37,8 @@ class Launch:
     cluster: str | None = None
     parameters: str | None = None
     why: str | None = None
+    placed: str | None = None
+    """The compute target that the run was given, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Run:
     cluster: str | None = None
     parameters: str | None = None
     why: str | None = None
+    placed: str | None = None
 
     @property
     def host(self) -> str:
@@ -102,6 +105,24 @@ def with_claims(connection: sa.Connection, output: Partition | None = None) -> t
 def is_as_read(connection: sa.Connection, earlier: Run) -> bool:
     """Return whether a run still has the state that `earlier` was read with."""
     return connection.execute(sa.select(run.c.state).where(run.c.id == earlier.id)).scalar() == earlier.state
+
+
+def is_published(connection: sa.Connection, run_id: str) -> bool:
+    """Return whether a run has published, because another process has finished it after its manifest."""
+    return connection.execute(sa.select(run.c.state).where(run.c.id == run_id)).scalar() == updates.PUBLISHED
+
+
+def refuse_given_up(connection: sa.Connection, run_id: str) -> None:
+    """Raise UpdateAbandoned if a run was ended by another process, because its own process seemed to be dead.
+
+    Such a worker may wake up late, when another run has already built its partition.
+    """
+    row = connection.execute(sa.select(run.c.state, run.c.reason).where(run.c.id == run_id)).one()
+    if row.state != RUNNING:
+        raise UpdateAbandoned(
+            f"this run was given up while its process slept ({row.state}: {row.reason or 'no reason'}): expected it to "
+            "be running. It publishes nothing. You need not do anything: another run builds the partition."
+        )
 
 
 def last(connection: sa.Connection, output: Partition) -> Run | None:
@@ -240,6 +261,7 @@ def start(ledger: Ledger, new: Run) -> None:
                     cluster=new.cluster,
                     parameters=new.parameters,
                     why=new.why,
+                    placed=new.placed,
                 )
             )
     except IntegrityError as error:

@@ -209,6 +209,7 @@ run = sa.Table(
     sa.Column("cluster", TEXT, comment="Spark master or Connect server that ran it, without secrets"),
     sa.Column("parameters", TEXT, comment="JSON: what it was asked to do beside its partition; NULL: nothing"),
     sa.Column("why", TEXT, comment="the verdict that asked for it, in words; NULL: somebody did by hand"),
+    sa.Column("placed", TEXT, comment="the compute target that it was given, and why; NULL: none is configured"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)
@@ -237,8 +238,15 @@ due = sa.Table(
     sa.Column("told", TEXT, comment="the reason that Dagster was told last"),
     sa.Column("ends", UtcDateTime, comment="end of its window of time; NULL: it has none"),
     sa.Column("bytes", sa.BigInteger, comment="what its run would read, by the last verdict"),
+    sa.Column("allocation", TEXT, comment="the last row of `allocation` of its runs; the row may be gone"),
 )
 sa.Index("due_next", due.c.feed, due.c.look_at)
+sa.Index(
+    "due_of_allocation",
+    due.c.allocation,
+    sqlite_where=due.c.allocation.is_not(None),
+    postgresql_where=due.c.allocation.is_not(None),
+)
 sa.Index(
     "due_untold",
     due.c.feed,
@@ -517,3 +525,36 @@ idempotency = sa.Table(
     sa.Column("at", UtcDateTime, nullable=False),
 )
 sa.Index("idempotency_by_time", idempotency.c.at)
+
+probe = sa.Table(
+    "probe",
+    metadata,
+    sa.Column("target", TEXT, primary_key=True, comment="compute target, by its name in the settings"),
+    sa.Column("asked", UtcDateTime, comment="when a process last began to ask it"),
+    sa.Column("at", UtcDateTime, comment="when the process of the last answer began to ask; NULL: none has answered"),
+    sa.Column("cores", sa.BigInteger, comment="all that it has"),
+    sa.Column("memory", sa.BigInteger, comment="bytes, all that it has"),
+    sa.Column("free_cores", sa.BigInteger),
+    sa.Column("free_memory", sa.BigInteger),
+    sa.Column("queued", sa.BigInteger, comment="applications that wait there"),
+    sa.Column("offline", TEXT, comment="why it gives no answer; NULL: it does"),
+    sa.Column("since", UtcDateTime, comment="since when it gives none"),
+    sa.Column("lost", UtcDateTime, comment="when a run last lost it: it gets no run for a while"),
+)
+
+allocation = sa.Table(
+    "allocation",
+    metadata,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("target", TEXT, comment="compute target that a run has; NULL: its request waits"),
+    sa.Column("cores", sa.BigInteger, comment="that it has there; NULL: its request waits"),
+    sa.Column("memory", sa.BigInteger, comment="bytes that it has there"),
+    sa.Column("resources", TEXT, nullable=False, comment="JSON: what its dataset needs"),
+    sa.Column("history", sa.Boolean, nullable=False, comment="whether it comes after all new partitions"),
+    sa.Column("output", TEXT, nullable=False, comment="first partition that the run builds"),
+    sa.Column("since", UtcDateTime, nullable=False, comment="since when the request waits, or waited"),
+    sa.Column("at", UtcDateTime, nullable=False, comment="when it was given, or last looked at"),
+    sa.Column("reason", TEXT, nullable=False, comment="why this target, or what it waits for"),
+    sa.Column("dagster_run", TEXT, comment="Dagster run that uses it; NULL: it has not begun"),
+    sa.Column("started", UtcDateTime, comment="when the run's Spark session was up"),
+)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from logging import LogRecord
+from time import sleep
 from types import MappingProxyType
 from typing import Any
 
@@ -22,11 +23,13 @@ from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
+from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.catch_up_job import CATCH_UP
 from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
+from feed_assets.orchestration.decide.resource_requests import in_one_process
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.execute.makers import DRIVER, refuse_what_is_missing, will_start_spark
@@ -77,6 +80,8 @@ class Runner:
 
     With None, only the log has them.
     """
+    pause: Callable[[float], object] = sleep
+    """A function that waits for some seconds."""
     _steps: Counter[str] = field(default_factory=Counter[str])
     """Counts of ticks, of requested runs, and of started runs."""
     _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
@@ -102,9 +107,10 @@ class Runner:
         for tick in range(1, max_ticks + 1):
             if self.tick():
                 continue
-            if has_looked:
+            if has_looked and not self._waits_for_room():
                 return tick
-            self._look_at_everything()
+            if not has_looked:
+                self._look_at_everything()
             self._end_waits()
             has_looked = True
         raise NotIdle(
@@ -112,11 +118,23 @@ class Runner:
             "again."
         )
 
+    def _waits_for_room(self) -> bool:
+        """Return whether outputs wait for resources that runs of this process may have given back. Wait for a moment.
+
+        The target may show only later what is free. The second time, they wait for the runs of others.
+        """
+        ended = self._steps["run"]
+        if self._steps["looked for room"] == ended or not self.waiting(State.WAITS_FOR_RESOURCES):
+            return False
+        self._steps["looked for room"] = ended
+        self.pause(LOOK_AGAIN.total_seconds())
+        return True
+
     def tick(self) -> int:
         """Evaluate every sensor once, then the conditions, and run their requests. Return the number of effects."""
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
         self._steps["tick"] += 1
-        with dg.partition_loading_context(self.now(), self.instance):
+        with dg.partition_loading_context(self.now(), self.instance), in_one_process():
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
 
     def in_vain(self) -> dict[Partition, str]:

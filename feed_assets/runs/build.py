@@ -222,6 +222,7 @@ class _Build:
         ids = tuple(self._claimed(Partition(feed, at.key)) for feed in self.order.recipe.outputs)
         self.services.on_step("claimed on the blackboard")
         with self.services.ledger.change() as connection:
+            runs.refuse_given_up(connection, self.run_id)
             claims.claim(
                 connection,
                 self.run_id,
@@ -306,6 +307,7 @@ class _Build:
             outputs.insert(0, Output(partition, update_id, rows.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:
+            runs.refuse_given_up(connection, self.run_id)
             if self.order.recipe.is_appendable:
                 refuse_other_columns(connection, outputs[-1])
             for output in outputs:
@@ -369,16 +371,25 @@ class _Build:
         return refused
 
     def _publish(self, audited: Checked) -> Published:
-        """Publish the rejects before the clean update, so that readers of the clean rows can see what was left out."""
+        """Publish the rejects before the clean update, so that readers of the clean rows can see what was left out.
+
+        A run that was given up publishes nothing. If it is given up between the check and the manifest, its parts are
+        swept, so that the manifest counts files that are gone and no reader takes the update. If it is given up after
+        the manifest, `reconcile` has published this update.
+        """
         staged, audit = audited.staged, audited.audit
         for output in staged.outputs:
+            with self.services.ledger.read() as connection:
+                runs.refuse_given_up(connection, self.run_id)
             feed_write.seal(self.services.board, output.partition, output.id, output.written.files)
             self.services.on_step(f"manifest of {output.partition.feed} written")
         with self.services.ledger.change() as connection:
-            for output in staged.outputs:
-                update_changes.publish(connection, output.partition, output.id, self.services.now())
-            tainted.mark(connection, self.order.output, self.services.now())
-            runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
+            if not runs.is_published(connection, self.run_id):
+                runs.refuse_given_up(connection, self.run_id)
+                for output in staged.outputs:
+                    update_changes.publish(connection, output.partition, output.id, self.services.now())
+                tainted.mark(connection, self.order.output, self.services.now())
+                runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
         pinned = staged.pinned
         results = staged.outputs, pinned.pins, audit.checks, audit.preview, audit.chart

@@ -19,7 +19,13 @@ from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
 from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
     from feed_assets.runs.maker import Maker
+
+    Watch = Callable[[AbstractContextManager[SparkSession]], AbstractContextManager[SparkSession]]
 
 
 NO_PROFILE: Mapping[str, str] = MappingProxyType({})
@@ -96,15 +102,21 @@ def spark_maker(
     *,
     may_start: bool = True,
     reader: SliceReader | None = None,
+    watch: "Watch | None" = None,
 ) -> "Maker":
     """Return a maker on the process's Spark session. It sets a profile's configuration, and resets it after use.
 
-    This is the only place that chooses Spark. `reader` reads the slices that a function gets.
+    This is the only place that chooses Spark. `reader` reads the slices that a function gets. `watch` watches the
+    session of each task for the end of its compute target.
     """
     from feed_assets.runs.spark_maker import SparkMaker  # PySpark takes a second to load
     from feed_assets.spark.run_profile import profiled
 
-    return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size), reader)
+    def session(size: int) -> "AbstractContextManager[SparkSession]":
+        opened = profiled(settings, profile, may_start=may_start, size=size)
+        return watch(opened) if watch else opened
+
+    return SparkMaker(session, reader)
 
 
 def this_process() -> str:

@@ -9,7 +9,7 @@ from feed_assets.cli import app
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
-from feed_assets.ledger.database import BASELINE, open_ledger
+from feed_assets.ledger.database import open_ledger, schema_of
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import claim, publish, seen, sync
 
@@ -71,7 +71,7 @@ def test_uses_of_an_unused_update_prints_nothing(ledger):
 
 def test_ledger_upgrade_prints_its_schema_as_json(ledger):
     said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
-    assert json.loads(said) == {"schema": BASELINE}
+    assert json.loads(said) == {"schema": schema_of(settings().ledger)[1]}
 
 
 def test_an_unknown_update_is_an_error(ledger):

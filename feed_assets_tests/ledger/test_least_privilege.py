@@ -23,7 +23,7 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "9999", "{baseline}"
+revision, down_revision = "9999", "{newest}"
 
 
 def upgrade():
@@ -144,7 +144,8 @@ def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give this process the migrations of a later version."""
     migrations = Path(shutil.copytree(database.MIGRATIONS, tmp_path / "migrations"))
-    (migrations / "versions" / "9999_next.py").write_text(NEXT.format(baseline=database.BASELINE))
+    newest = max(file.name[:4] for file in (migrations / "versions").glob("0*.py"))
+    (migrations / "versions" / "9999_next.py").write_text(NEXT.format(newest=newest))
     monkeypatch.setattr(database, "MIGRATIONS", migrations)
 
 

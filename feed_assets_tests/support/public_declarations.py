@@ -35,6 +35,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "Profile": (feed_assets.Profile, {}),
     "Pull": (feed_assets.Pull, {"blackboard": "partner", "pattern": "%Y-%m-%d/*"}),
     "Regions": (feed_assets.Regions, {}),
+    "Resources": (feed_assets.Resources, {}),
     "Retention": (feed_assets.Retention, {"keep": 3}),
     "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
     "SqlTable": (feed_assets.SqlTable, {"url": "sqlite:///shop.db", "table": "events", "order_by": "id"}),

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyspark
@@ -27,14 +29,14 @@ CONF = {
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[str]:
     """Run the cluster until the block ends; yield the master's URL. Each worker has two cores and 1 GB."""
-    home, (port,) = Path(pyspark.__file__).parent, free_ports(1)
+    home, env = _home_and_env()
+    (port,) = free_ports(1)
     master = f"spark://127.0.0.1:{port}"
     spark_class = ["bash", str(home / "bin" / "spark-class")]
     first = [*spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
     first += ["--port", str(port), "--webui-port", "0"]
     worker = [*spark_class, "org.apache.spark.deploy.worker.Worker", master]
     worker += ["--webui-port", "0", "--cores", "2", "--memory", "1g"]
-    env = {**os.environ, "SPARK_HOME": str(home), **_SMALL, "PYTHONPATH": str(ROOT)}
     with ExitStack() as stack:
         _start(stack, first, env, folder, "master")
         # Two names, because the copy of a slow task starts only on another host.
@@ -43,6 +45,45 @@ def spark_cluster(folder: Path) -> Iterator[str]:
             _start(stack, [*worker, *work], env, folder, f"worker-{host}")
         wait_until(lambda: _said(folder / "master.log", "Registering worker") == 2, f"two workers; see {folder}", 180)
         yield master
+
+
+@dataclass
+class SmallCluster:
+    """A standalone cluster of one worker with two cores, at fixed ports, so that it can be killed and come back."""
+
+    folder: Path
+    port: int
+    web_port: int
+    _running: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def target(self) -> dict[str, str]:
+        """Return the cluster as a compute target of the settings."""
+        address = "127.0.0.1"
+        return {
+            "kind": "standalone",
+            "master": f"spark://{address}:{self.port}",
+            "url": f"http://{address}:{self.web_port}",
+        }
+
+    def start(self) -> None:
+        """Start master and worker, and wait until the worker has registered."""
+        self.folder.mkdir(exist_ok=True)
+        home, env = _home_and_env()
+        deploy, host = ["bash", str(home / "bin" / "spark-class")], ["--host", "127.0.0.1"]
+        ports = ["--port", str(self.port), "--webui-port", str(self.web_port)]
+        size = ["--webui-port", "0", "--cores", "2", "--memory", "1200m", "--work-dir", str(self.folder / "work")]
+        master = [*deploy, "org.apache.spark.deploy.master.Master", *host, *ports]
+        worker = [*deploy, "org.apache.spark.deploy.worker.Worker", self.target["master"], *host, *size]
+        _start(self._running, master, env, self.folder, "master")
+        _start(self._running, worker, env, self.folder, "worker")
+        is_up = partial(_said, self.folder / "master.log", "Registering worker")
+        wait_until(lambda: is_up() == 1, f"a worker; see {self.folder}", 180)
+
+    def kill(self) -> None:
+        """Kill master, worker and executors, which are in their process groups."""
+        self._running.close()
+        self._running = ExitStack()
 
 
 def driver_env(master: str, folder: Path) -> dict[str, str]:
@@ -60,6 +101,11 @@ def driver_env(master: str, folder: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
     }
+
+
+def _home_and_env() -> tuple[Path, dict[str, str]]:
+    home = Path(pyspark.__file__).parent
+    return home, {**os.environ, "SPARK_HOME": str(home), **_SMALL, "PYTHONPATH": str(ROOT)}
 
 
 def _start(stack: ExitStack, command: list[str], env: dict[str, str], folder: Path, name: str) -> None:

@@ -18,8 +18,9 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.request_budget import claimed, of_a_tick
+from feed_assets.orchestration.decide.request_budget import of_a_tick
 from feed_assets.orchestration.decide.requests import in_progress
+from feed_assets.orchestration.decide.resource_requests import claimed
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 

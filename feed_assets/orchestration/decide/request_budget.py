@@ -38,6 +38,8 @@ class RequestedRuns:
     counted: Blocks = field(default_factory=Blocks)
     held: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     spent: tuple[Spent, Spent] | None = None
+    sizes: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
+    """The bytes that each output of history reads, if the day's history is limited."""
 
 
 def place(graph: Graph, output: Partition, now: datetime, order: Order | None = None) -> Place:
@@ -82,7 +84,7 @@ def _with_history(
     after = after.filled(rules) if remaining else after
     last = spent.plus(len(today), sum(sizes[output] for output in goes)).filled(rules)
     held = {output: why for output in remaining if (why := why_not(rules, last, sizes[output]))}
-    return RequestedRuns(free, counted, held, (spent, after))
+    return RequestedRuns(free, counted, held, (spent, after), sizes)
 
 
 def _room(rules: History, spent: Spent) -> int | None:

@@ -19,7 +19,8 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.output_needs import need_of
-from feed_assets.orchestration.decide.request_budget import claimed, in_turn, is_history, of_a_tick, place
+from feed_assets.orchestration.decide.request_budget import in_turn, is_history, of_a_tick, place
+from feed_assets.orchestration.decide.resource_requests import ALLOCATION, claimed, target_tags
 from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
 
@@ -97,7 +98,11 @@ def requests_for(
     }
     requested = of_a_tick(graph, ledger, {output: verdict.bytes for output, (_, verdict) in free.items()}, now)
     blocks = claimed(graph, ledger, requested, {output: item for output, (item, _) in free.items()}, now)
-    return [joint([_request(graph, *free[output], now) for output in block]) for block in blocks]
+    tags = target_tags(ledger, [output for block in blocks for output in block])
+    return [
+        joint([_tagged(_request(graph, *free[output], now), tags.get(output, {})) for output in block])
+        for block in blocks
+    ]
 
 
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
@@ -107,19 +112,33 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
     History comes last.
     """
     kept, groups = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
+    requests = [*requests]
+    tags = target_tags(ledger, _outputs_of(graph, requests))
     for each in requests:
         keys = frozenset(each.asset_selection or ())
         if keys and keys <= graph.by_key.keys():
             node = graph.dataset(min(keys))
             output = node.partition(each.partition_key)
             is_old = is_history(graph, output, now)
-            alike = is_old, keys, frozenset(each.asset_check_keys or ())
-            groups.setdefault(alike, {})[output] = _without_priority(each) if is_old else each
+            of_target = tags.get(output, {})  # Neighbours may have different targets, and a run has one.
+            alike = is_old, keys, frozenset(each.asset_check_keys or ()), of_target.get(ALLOCATION)
+            request = _without_priority(each) if is_old else each
+            groups.setdefault(alike, {})[output] = _tagged(request, of_target)
         else:
             kept.append(each)
     blocks = [(those, block) for those in groups.values() for block in in_turn(graph, ledger, those, now)]
     blocks.sort(key=lambda each: place(graph, each[1][0], now))
     return [*kept, *(joint([those[output] for output in block]) for those, block in blocks)]
+
+
+def _outputs_of(graph: Graph, requests: Iterable[dg.RunRequest]) -> list[Partition]:
+    """Return the outputs of requests for our own datasets."""
+    own = [each for each in requests if each.asset_selection and {*each.asset_selection} <= graph.by_key.keys()]
+    return [graph.dataset(min(each.asset_selection or ())).partition(each.partition_key) for each in own]
+
+
+def _tagged(request: dg.RunRequest, tags: Mapping[str, str]) -> dg.RunRequest:
+    return request.with_replaced_attrs(tags={**request.tags, **tags}) if tags else request
 
 
 def _without_priority(request: dg.RunRequest) -> dg.RunRequest:

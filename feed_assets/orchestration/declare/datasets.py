@@ -15,6 +15,7 @@ from feed_assets.core.late_policy import Late
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
 from feed_assets.core.rerun_report import NUMBERS
+from feed_assets.core.resources import Resources
 from feed_assets.core.retention import Retention
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.waits import Wait
@@ -197,6 +198,7 @@ def dataset_of(
     tracked: Tracked | None,
     wait: Wait | None,
     reprocess: Reprocess,
+    resources: Resources | None = None,
     version_in_key: bool = False,
 ) -> Dataset:
     """Return a dataset's declaration. Raise InvalidDefinition if by_events is missing or contradicts at_least."""
@@ -236,6 +238,7 @@ def dataset_of(
         recipe=recipe.digest,
         adds=recipe.adds,
         appendable=recipe.is_appendable,
+        resources=resources,
         version_in_key=version_in_key,
     )
 

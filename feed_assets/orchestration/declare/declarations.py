@@ -22,6 +22,7 @@ from feed_assets.core.late_policy import Late
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.pulls import Pull
 from feed_assets.core.reports import INPUTS
+from feed_assets.core.resources import Resources
 from feed_assets.core.retention import Retention
 from feed_assets.core.source_lines import declared_at
 from feed_assets.core.sub_partitions import Tracked
@@ -124,6 +125,8 @@ class Dataset:
     """True if the function adds increments to the previous update."""
     appendable: bool = False
     """True if each increment is written as a batch of the partition."""
+    resources: Resources | None = None
+    """The compute resources that each run needs. None means those of `Resources()`."""
     version_in_key: bool = False
     """True if the asset keys of the dataset and its rejects contain the version."""
     role: Literal["dataset"] = "dataset"

@@ -23,6 +23,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.overlapping_windows import windows_within
 from feed_assets.orchestration.decide.requests import WHY
+from feed_assets.orchestration.decide.resource_requests import resources_of
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.input_specs import Input, page_of
@@ -33,13 +34,14 @@ from feed_assets.orchestration.execute.joint_run import Many
 from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.execute.patience import patience_of
 from feed_assets.orchestration.execute.rerun_metadata import effect_metadata
+from feed_assets.orchestration.execute.run_target import RunTarget, run_target
 from feed_assets.runs import slice_inputs
 from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import Services
-from feed_assets.settings import settings
+from feed_assets.settings import Settings, settings
 
 ASKED_BY = "feed_assets/asked_by"
 """The tag with the person who requested a run by hand."""
@@ -59,11 +61,13 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed the specs.
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
-        body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
-        if body.node.partitions_def is not None and context.has_partition_key_range:
-            yield from body.build_many(config)
-        else:
-            yield from body.build_one(config)
+        patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
+        with run_target(context, resources_of(node), patience) as target:
+            body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
+            if node.partitions_def is not None and context.has_partition_key_range:
+                yield from body.build_many(config)
+            else:
+                yield from body.build_one(config)
 
     return run
 
@@ -77,6 +81,7 @@ class _Body:
     context: dg.AssetExecutionContext
     interrupted: Event
     patience: Patience
+    target: RunTarget | None
 
     @cached_property
     def node(self) -> Node:
@@ -169,16 +174,30 @@ class _Body:
 
     def _launch(self, config: RunConfig, need: Need) -> Launch:
         run = self.context.run
-        cluster = cluster_of(run, self.context.instance, settings())
+        cluster = cluster_of(run, self.context.instance, self._settings)
         by_hand, why = asked_by(run), run.tags.get(WHY)
         if by_hand is None and why is None:  # use the stored verdict's reason
             with open_ledger(settings().ledger).read() as connection:
                 why = due.reason_of(connection, need.output)
-        return Launch(run.run_id, by_hand, need.made_with, cluster=cluster, parameters=parameters_of(config), why=why)
+        return Launch(
+            run.run_id,
+            by_hand,
+            need.made_with,
+            cluster=cluster,
+            parameters=parameters_of(config),
+            why=why,
+            placed=self.target and self.target.reason,
+        )
+
+    @property
+    def _settings(self) -> Settings:
+        """Return the settings of the run: those of its compute target, if it has one."""
+        return self.target.settings if self.target else settings()
 
     def _services(self, output: Partition) -> Services:
         """Return the services of a run, with `on_step` set."""
-        maker = maker_of(self.context.run, self.context.instance, settings())
+        watch = self.target.watch if self.target else None
+        maker = maker_of(self.context.run, self.context.instance, self._settings, watch)
         services = Services.of(settings(), maker, elsewhere=self.graph.elsewhere)
         return replace(services, on_step=partial(self._on_step, output))
 
@@ -208,6 +227,7 @@ class _Body:
                 ledger = open_ledger(settings().ledger)
                 metadata = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
                 selection = self.node.outputs, context.selected_asset_keys, context.selected_asset_check_keys
+                metadata |= self.target.metadata if self.target else {}
                 version, of_all = self._as_a_set(outcome)
                 yield from materialized(outcome, *selection, {**metadata, **of_all}, self._page_of, version)
 

@@ -14,6 +14,7 @@ from feed_assets.core.examples import Example
 from feed_assets.core.late_policy import Late
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
+from feed_assets.core.resources import Resources
 from feed_assets.core.retention import Retention
 from feed_assets.core.sub_partitions import Regions
 from feed_assets.core.typed import typed, typed_with
@@ -84,6 +85,7 @@ def feed_asset(
     owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
     pool: str | None = None,
+    resources: Resources | None = None,
     version_in_key: bool = False,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
@@ -135,6 +137,8 @@ def feed_asset(
             code version publishes nothing.
         pool: Dagster's concurrency pool, which limits the active runs. Other runs wait in the queue. A run of many
             partitions counts once.
+        resources: Cores and memory that each run needs, and which compute targets will do. Without it, a run needs what
+            `Resources()` says.
         version_in_key: True if the asset keys of the dataset and its rejects contain the version. Needed if a newer
             version is declared beside an older one, which keeps its key and history.
 
@@ -191,6 +195,7 @@ def feed_asset(
             tracked=tracked,
             wait=wait,
             reprocess=reprocess,
+            resources=resources,
             version_in_key=version_in_key,
         )
         return assets_of(recipe, needed, declared, partitions_def=partitions_def, presentation=presentation, pool=pool)

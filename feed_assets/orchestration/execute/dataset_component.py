@@ -16,6 +16,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.late_policy import Late
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
+from feed_assets.core.resources import Resources
 from feed_assets.core.retention import Retention
 from feed_assets.core.source_lines import declaring
 from feed_assets.core.sub_partitions import Regions
@@ -161,6 +162,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         owners: Owners for the UI.
         code_version: The code's version, by default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
+        resources: Cores and memory that each run needs, and which compute targets will do.
         version_in_key: True if its asset key contains the version.
         warehouses: Warehouses to load its rows into, each as a table `<warehouse>/<name>`.
     """
@@ -187,6 +189,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
     chart: str | None = None
     code_version: str | None = None
     pool: str | None = None
+    resources: Resources | None = None
     version_in_key: bool = False
     warehouses: list[str] = Field(default_factory=list)
 
@@ -227,6 +230,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
             chart=object_at("chart", self.chart) if self.chart else None,
             code_version=self.code_version,
             pool=self.pool,
+            resources=self.resources,
             version_in_key=self.version_in_key,
             **self.presentation,
         )

@@ -1,6 +1,7 @@
 """The maker of a run's rows: Spark with the run's profile, or the maker that is set for the Dagster instance."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import dagster as dg
@@ -10,6 +11,9 @@ from feed_assets.core.slices import SliceReader
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from feed_assets.runs.target_watch import TargetWatch
 
 SPARK_PROFILE = "feed_assets/spark_profile"
 """The tag that names a run's Spark profile, for more or fewer resources. A plan may set this tag."""
@@ -56,8 +60,12 @@ def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setti
     return masked(conf.get("spark.master", settings.spark_master))
 
 
-def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:
+def maker_of(
+    run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings, watch: "TargetWatch | None" = None
+) -> Callable[[], Maker]:
     """Return the maker of a run's rows. Raise InvalidSetting for an unknown profile.
+
+    `settings` are those of the run's compute target, and `watch` watches this target, if the run has one.
 
     Runs that `feed-assets run` drives share one process and its Spark. So none of them may start Spark with its own
     profile.
@@ -70,6 +78,7 @@ def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setting
         from feed_assets.sources.slice_rows import rows_of  # PySpark takes a second to load
 
         reader = _READERS.get(instance, rows_of)
-        return spark_maker(settings, profile, may_start=DRIVER not in run.tags, reader=reader)
+        may_start = DRIVER not in run.tags
+        return spark_maker(settings, profile, may_start=may_start, reader=reader, watch=watch)
 
     return new_maker

@@ -7,6 +7,7 @@ started names no process. The monitoring (in our `dagster.yaml`) fails such a ru
 """
 
 import json
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from feed_assets.orchestration.decide.requests import WITH_PROCESS
+from feed_assets.ledger import allocations
+from feed_assets.ledger.allocations import Allocation
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decide.requests import UNFINISHED, WITH_PROCESS
+from feed_assets.orchestration.decide.resource_requests import ALLOCATION, targets
 from feed_assets.orchestration.execute.makers import DRIVER
 from feed_assets.orchestration.execute.patience import has_ended
 from feed_assets.orchestration.ticks.run_lock import is_let_go
@@ -43,7 +48,31 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
         if finished.run.dagster_run and is_dead(finished.run.process):
             fail(instance, finished.run.dagster_run, finished.run.process)
     fail_left_runs(instance)
+    end_unused(instance, services.ledger, services.now())
     return finished_runs
+
+
+def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> None:
+    """Take back the resources of compute targets whose run has ended, or never began. A repeated call changes nothing.
+
+    So a kill costs no capacity for long: neither that of a run, nor that of a tick between its claim and its run.
+    """
+    if not targets():
+        return
+    with ledger.read() as connection:
+        listed = allocations.in_use(connection)
+    if not listed:
+        return
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    ids, named = {run.run_id for run in unfinished}, {run.tags.get(ALLOCATION) for run in unfinished}
+
+    def is_unfinished(each: Allocation) -> bool | None:
+        if each.dagster_run is None:
+            return each.id in named
+        return True if each.dagster_run in ids else False if instance.get_run_by_id(each.dagster_run) else None
+
+    with ledger.write() as connection:
+        allocations.end(connection, allocations.unused(connection, listed, is_unfinished, now))
 
 
 def fail_left_runs(instance: dg.DagsterInstance) -> None:

@@ -1,0 +1,227 @@
+"""Rules for which run gets which compute target: what is free of each, and the queue of the requests that wait."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from feed_assets.core.message_words import shortened
+from feed_assets.core.resources import NOTHING, Amount, Resources, in_gib
+
+STEP = timedelta(minutes=10)
+"""Time of waiting that counts as much as one more of priority, and after which a target is kept for a request.
+
+Until then, smaller requests may go first where there is too little room for it.
+"""
+
+NEEDS = "it needs "
+"""Beginning of each reason why a request waits."""
+
+_NAMED = 5
+"""Greatest number of targets that a reason names."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Resources of a target that were given to a run which has not ended.
+
+    `started` (UTC) is when the run's Spark session was up. None means that it was not up yet.
+    """
+
+    amount: Amount
+    started: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The answer of a target at a time (UTC): its size, what is free, and how many applications wait there.
+
+    `offline` is the reason why it gave no answer, with the time since when it gives none.
+    """
+
+    at: datetime
+    total: Amount = NOTHING
+    free: Amount = NOTHING
+    queued: int = 0
+    offline: str | None = None
+    since: datetime | None = None
+
+
+SETTLES = timedelta(seconds=10)
+"""Time from the start of a run's Spark session until the target surely counts its executors."""
+
+
+def _alone(resources: Resources) -> Amount:
+    """Return the amount of the executors alone."""
+    return resources.amount
+
+
+@dataclass(frozen=True)
+class Room:
+    """A target as a request sees it: size, free resources, queue, labels, and the reason why it is closed.
+
+    `needs` returns the amount that a run takes there, with what the target's kind needs beside the executors.
+    """
+
+    total: Amount
+    free: Amount
+    queued: int = 0
+    labels: Sequence[str] = ()
+    closed: str | None = None
+    needs: Callable[[Resources], Amount] = _alone
+
+    def less(self, amount: Amount) -> "Room":
+        """Return the room that is left after a request has taken an amount."""
+        return replace(self, free=self.free - amount)
+
+    @property
+    def share(self) -> float:
+        """Return the free share of the cores, by which targets are compared."""
+        return self.free.cores / self.total.cores if self.total.cores else 0.0
+
+    @property
+    def in_words(self) -> str:
+        """Return the free resources in words."""
+        if self.closed:
+            return self.closed
+        cores = f"{max(self.free.cores, 0)} of {self.total.cores} cores"
+        is_short = self.free.cores > 0
+        memory = f" and {in_gib(max(self.free.memory, 0))} of {in_gib(self.total.memory)}" if is_short else ""
+        return f"{cores}{memory} free"
+
+
+def free_of(probe: Probe, grants: Iterable[Grant]) -> Amount:
+    """Return what is free of a target: the probe's answer, less what was given to runs that the probe cannot have seen.
+
+    Never return more than the target's size less all that was given, whatever the probe says.
+    """
+    every = NOTHING
+    unseen = NOTHING
+    for each in grants:
+        every += each.amount
+        if each.started is None or each.started + SETTLES > probe.at:
+            unseen += each.amount
+    answered, own = probe.free - unseen, probe.total - every
+    return Amount(min(answered.cores, own.cores), min(answered.memory, own.memory))
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """A request for resources, of one run. It waits since `since` (UTC)."""
+
+    name: str
+    resources: Resources
+    is_history: bool
+    since: datetime
+    output: str = ""
+    """The first partition that the run builds, as a reason names it."""
+
+    def place(self, now: datetime) -> tuple[bool, int, datetime, str, str]:
+        """Return the sort key: new partitions before history, then by priority, then longest waiting first.
+
+        Each STEP of waiting raises the priority by one, so no priority is overtaken for ever.
+        """
+        return self.is_history, -(self.resources.priority + self._steps(now)), self.since, self.output, self.name
+
+    def has_waited(self, now: datetime) -> bool:
+        """Return whether a target is kept for the request."""
+        return self._steps(now) >= 1
+
+    def _steps(self, now: datetime) -> int:
+        return max((now - self.since) // STEP, 0)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The target that a request gets, with the amount that it takes there and the reason."""
+
+    target: str
+    amount: Amount
+    reason: str
+
+
+@dataclass
+class _Pass:
+    """One pass over the queue: the rooms that are left, and the targets that are kept for a request in front."""
+
+    rooms: dict[str, Room]
+    kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
+
+    def place(self, request: QueueEntry, now: datetime) -> Placement | str:
+        fitting = _fitting(request, self.rooms)
+        open_rooms = {
+            name: room
+            for name, room in fitting.items()
+            if name not in self.kept and not room.closed and room.free.holds(room.needs(request.resources))
+        }
+        if open_rooms:
+            name = min(open_rooms, key=lambda each: (-self.rooms[each].share, self.rooms[each].queued, each))
+            amount = self.rooms[name].needs(request.resources)
+            reason = _because(name, self.rooms, fitting)
+            self.rooms[name] = self.rooms[name].less(amount)
+            return Placement(name, amount, reason)
+        self._keep(request, fitting, now)
+        return self._why(request, fitting)
+
+    def _keep(self, request: QueueEntry, fitting: Mapping[str, Room], now: datetime) -> None:
+        """Keep the largest target free for a request that has waited long. Otherwise small ones would overtake it.
+
+        The choice depends only on sizes and names, so it is the same in each pass while the target is online.
+        """
+        if request.has_waited(now):
+            online = [name for name, room in fitting.items() if not room.closed and name not in self.kept]
+            if online:
+                largest = min(online, key=lambda name: (-fitting[name].total.cores, name))
+                self.kept[largest] = request
+
+    def _why(self, request: QueueEntry, fitting: Mapping[str, Room]) -> str:
+        needs = f"{NEEDS}{request.resources.amount}"
+        if not fitting:
+            return f"{needs}, but {_why_none(request.resources, self.rooms)}"
+        words = [
+            f"{name} is kept for {before.output}"
+            if (before := self.kept.get(name)) and before != request and not room.closed
+            else f"{name} {room.in_words}"
+            for name, room in sorted(fitting.items())
+        ]
+        return f"{needs}: {shortened(words, _NAMED)}"
+
+
+def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime) -> dict[str, Placement | str]:
+    """Return for each request in the queue, by its name, its target, or the reason in words why it waits.
+
+    A request takes the least busy target that fits. Requests are served in the order of `QueueEntry.place`. One that
+    finds no room lets those behind it pass until it has waited for STEP. From then on, a target is kept for it: nobody
+    behind it gets room there. So this target's runs end, and the request gets its room.
+    """
+    going = _Pass({**rooms})
+    return {request.name: going.place(request, now) for request in sorted(queue, key=lambda each: each.place(now))}
+
+
+def _fitting(request: QueueEntry, rooms: Mapping[str, Room]) -> dict[str, Room]:
+    """Return the targets that could hold a request if they were empty. An offline target's size is unknown."""
+    resources = request.resources
+    return {
+        name: room
+        for name, room in rooms.items()
+        if _is_named(resources, name, room) and (room.closed or room.total.holds(room.needs(resources)))
+    }
+
+
+def _is_named(resources: Resources, name: str, room: Room) -> bool:
+    return resources.target in (None, name) and {*resources.labels} <= {*room.labels}
+
+
+def _because(name: str, rooms: Mapping[str, Room], fitting: Mapping[str, Room]) -> str:
+    rivals = [f"{each} {rooms[each].in_words}" for each in sorted(fitting) if each != name]
+    kind = "the least busy target" if rivals else "the only target that fits"
+    return f"{name} is {kind}: {'; '.join([rooms[name].in_words, *([shortened(rivals, _NAMED)] if rivals else [])])}"
+
+
+def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
+    if resources.target is not None and resources.target not in rooms:
+        return f"FEED_ASSETS_TARGETS has no {resources.target!r}: it has {', '.join(sorted(rooms))}"
+    named = {name: room for name, room in rooms.items() if _is_named(resources, name, room)}
+    if not named:
+        return f"no target has the labels {', '.join(resources.labels)}: correct them, or FEED_ASSETS_TARGETS"
+    sizes = [f"{name} has {room.total}" for name, room in sorted(named.items())]
+    return f"no target is so large: {shortened(sizes, _NAMED)}"

@@ -1,0 +1,201 @@
+"""Declaration of compute targets: where Spark runs, and how each kind of target is given a run's resources."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+from feed_assets.core.resources import Amount, Resources, bytes_of
+
+_OVERHEAD = 384 << 20
+"""Bytes beside the heap that YARN and Kubernetes give an executor or an application master: Spark's least overhead."""
+
+_OVERHEAD_SHARE = 10
+"""Spark's overhead is the heap divided by this number, if that is more."""
+
+_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
+REMOTE = rf"sc://([\w.-]+|\[[0-9a-fA-F:.]+\])(:({_PORT}))?(/(;.*)?)?"
+"""The pattern of a Spark Connect URL."""
+
+_MASTER_OF_YARN = Amount(1, (512 << 20) + _OVERHEAD)
+"""The application master of a client on YARN, with Spark's defaults."""
+
+
+def _memory(text: str) -> str:
+    try:
+        bytes_of(text)
+    except ValueError:  # The message of a secret setting shows no value.
+        raise ValueError("expected memory as Spark writes it, such as 512m or 4g") from None
+    return text
+
+
+def _remote(url: SecretStr) -> SecretStr:
+    if not re.fullmatch(REMOTE, url.get_secret_value(), re.DOTALL):
+        raise ValueError("expected sc://host, sc://host:15002 or sc://host:15002/;token=…, without a user")
+    return url
+
+
+Cores = Annotated[int, Field(ge=1)]
+Memory = Annotated[str, AfterValidator(_memory)]
+Web = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^@?#\s]*)?$")]
+
+
+class _Target(BaseModel):
+    """A place where Spark runs.
+
+    Attributes:
+        labels: Labels by which datasets choose, such as `gpu`.
+        conf: Further Spark configuration of runs there, such as the image of executors on Kubernetes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    labels: tuple[str, ...] = ()
+    conf: dict[str, str] = Field(default_factory=dict[str, str])
+
+    def needs(self, resources: Resources) -> Amount:
+        """Return the amount that a run takes there."""
+        return resources.amount
+
+
+class _Sized(_Target):
+    """A target whose size nobody can ask for, so the settings say it.
+
+    Attributes:
+        cores: Its cores, for all runs together.
+        memory: Its memory, such as `16g`.
+    """
+
+    cores: Cores
+    memory: Memory
+
+    @property
+    def total(self) -> Amount:
+        """Return the size of the target."""
+        return Amount(self.cores, bytes_of(self.memory))
+
+
+class Local(_Sized):
+    """The machine of the run's own process."""
+
+    kind: Literal["local"]
+
+    def spark(self, resources: Resources) -> dict[str, str]:
+        """Return the Spark configuration of a run."""
+        return {"spark.master": f"local[{resources.cores}]", "spark.driver.memory": resources.memory}
+
+
+class Standalone(_Target):
+    """A cluster of Spark's own.
+
+    Attributes:
+        master: The master, `spark://host:7077`.
+        url: The URL of the master's web UI, `http://host:8080`, whose `/json/` says what is free.
+    """
+
+    kind: Literal["standalone"]
+    master: Annotated[str, StringConstraints(pattern=r"^spark://[^/@?#\s]+$")]
+    url: Web
+
+    def spark(self, resources: Resources) -> dict[str, str]:
+        """Return the Spark configuration of a run."""
+        return {"spark.master": self.master, "spark.cores.max": str(resources.cores), **_executors(resources)}
+
+
+class Connect(_Sized):
+    """A Spark Connect server, which runs share.
+
+    Attributes:
+        remote: Its URL, `sc://host:15002`.
+    """
+
+    kind: Literal["connect"]
+    remote: Annotated[SecretStr, AfterValidator(_remote)]
+
+    def spark(self, resources: Resources) -> dict[str, str]:  # noqa: ARG002  The server has its own size.
+        """Return the Spark configuration of a run."""
+        return {}
+
+
+class Yarn(_Target):
+    """A YARN cluster.
+
+    Attributes:
+        url: The URL of the ResourceManager, `http://host:8088`.
+        queue: The queue of the runs.
+    """
+
+    kind: Literal["yarn"]
+    url: Web
+    queue: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$")] = "default"
+
+    def needs(self, resources: Resources) -> Amount:
+        """Return the amount of the executors and of the application master."""
+        return _with_overhead(resources) + _MASTER_OF_YARN
+
+    def spark(self, resources: Resources) -> dict[str, str]:
+        """Return the Spark configuration of a run."""
+        fixed = {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(resources.cores)}
+        sizes = {**_executors(resources), **_overhead(resources)}
+        return {"spark.master": "yarn", "spark.yarn.queue": self.queue, **fixed, **sizes}
+
+
+class Kubernetes(_Target):
+    """A namespace of a Kubernetes cluster.
+
+    Attributes:
+        url: The URL of the API server, `https://host:6443`.
+        namespace: The namespace of the executors.
+        token_file: A file with the token of a service account that may read pods, nodes and quotas, and make pods.
+        ca_file: A file with the certificate of the cluster's authority.
+    """
+
+    kind: Literal["kubernetes"]
+    url: Web
+    namespace: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] = "default"
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _check_token(self) -> Self:
+        if self.token_file and not self.url.startswith("https://"):
+            raise ValueError("a token is sent to https:// only: expected such a url, or no token_file")
+        return self
+
+    def needs(self, resources: Resources) -> Amount:
+        """Return the amount of the executors, with their overhead."""
+        return _with_overhead(resources)
+
+    def spark(self, resources: Resources) -> dict[str, str]:
+        """Return the Spark configuration of a run."""
+        values = {"spark.master": f"k8s://{self.url}", "spark.kubernetes.namespace": self.namespace}
+        files = {"oauthTokenFile": self.token_file, "caCertFile": self.ca_file}
+        values |= {f"spark.kubernetes.authenticate.{name}": str(path) for name, path in files.items() if path}
+        values |= {"spark.executor.instances": str(resources.cores)}
+        return {**values, **_executors(resources), **_overhead(resources)}
+
+
+Target = Annotated[Local | Standalone | Connect | Yarn | Kubernetes, Field(discriminator="kind")]
+ComputeTarget = Local | Standalone | Connect | Yarn | Kubernetes
+
+
+def _executors(resources: Resources) -> dict[str, str]:
+    """Return the configuration of executors with one core each, so that a run fits wherever so many cores are free."""
+    return {"spark.executor.cores": "1", "spark.executor.memory": f"{_heap(resources) >> 20}m"}
+
+
+def _heap(resources: Resources) -> int:
+    return resources.amount.memory // resources.cores
+
+
+def _beside_the_heap(resources: Resources) -> int:
+    return max(_OVERHEAD, _heap(resources) // _OVERHEAD_SHARE)
+
+
+def _overhead(resources: Resources) -> dict[str, str]:
+    return {"spark.executor.memoryOverhead": f"{_beside_the_heap(resources) >> 20}m"}
+
+
+def _with_overhead(resources: Resources) -> Amount:
+    return resources.amount + Amount(0, resources.cores * _beside_the_heap(resources))

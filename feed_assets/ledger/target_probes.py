@@ -1,0 +1,97 @@
+"""Answers of compute targets, which all processes of a ledger share: many waiting partitions cost one probe."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.allotment import Probe
+from feed_assets.core.resources import Amount
+from feed_assets.ledger.allocations import LOOK_AGAIN
+from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.tables import probe
+
+ASKED_WITHIN = timedelta(seconds=5)
+"""Time after which another process asks a target, because the process that began to ask it may be dead."""
+
+LOST = "a run has lost it"
+"""The reason why a target that answers gets no run for a while."""
+
+LOST_FOR = timedelta(minutes=2)
+"""Time for which a target that a run has lost gets no other run. Without it, a target that answers but cannot start
+Spark would be the least busy one, and would get each run."""
+
+
+def answers(ledger: Ledger, names: Collection[str], now: datetime) -> tuple[dict[str, Probe], list[str]]:
+    """Return the answers of targets by name, and the names of the targets that the caller must ask now.
+
+    A target is asked by one process at a time. The others use its last answer, unless it is too old to be trusted.
+    """
+    with ledger.read() as connection:
+        rows = {row.target: row for row in connection.execute(sa.select(probe).where(probe.c.target.in_(names)))}
+    stale = [name for name in names if name not in rows or not _is_fresh(rows[name].at, now)]
+    begun = _begin(ledger, stale, now) if stale else []
+    fresh = {name: _probe(row, now) for name, row in rows.items() if row.at and row.at > now - 2 * LOOK_AGAIN}
+    return fresh, begun
+
+
+def _is_fresh(at: datetime | None, now: datetime) -> bool:
+    """Return whether an answer still counts. One of the future comes from a clock that was wrong."""
+    return at is not None and now - LOOK_AGAIN < at <= now + LOOK_AGAIN
+
+
+def _begin(ledger: Ledger, names: Collection[str], now: datetime) -> list[str]:
+    """Return the targets among `names` that nobody else is asking, and note that this process asks them."""
+    begun: list[str] = []
+    with ledger.write() as connection:
+        insert_missing(connection, probe, [{"target": name} for name in names])
+        free = probe.c.asked.is_(None) | (probe.c.asked <= now - ASKED_WITHIN) | (probe.c.asked > now + ASKED_WITHIN)
+        stale = probe.c.at.is_(None) | (probe.c.at <= now - LOOK_AGAIN) | (probe.c.at > now + LOOK_AGAIN)
+        for name in sorted(names):
+            own = sa.update(probe).where(probe.c.target == name, free, stale).values(asked=now)
+            begun += [name] if connection.execute(own).rowcount else []
+    return begun
+
+
+def keep(ledger: Ledger, probes: Mapping[str, Probe]) -> dict[str, Probe]:
+    """Store the answers of targets. Return them with the time since when an offline target has been offline."""
+    kept: dict[str, Probe] = {}
+    with ledger.write() as connection:
+        for name, each in sorted(probes.items()):
+            row = connection.execute(sa.select(probe).where(probe.c.target == name)).first()
+            since = row.since if row and row.offline and row.since else each.at
+            answer = replace(each, since=since if each.offline else None)
+            values = {"at": answer.at, "cores": answer.total.cores, "memory": answer.total.memory}
+            values |= {"free_cores": answer.free.cores, "free_memory": answer.free.memory, "queued": answer.queued}
+            values |= {"offline": answer.offline, "since": answer.since, "asked": None}
+            insert_missing(connection, probe, [{"target": name}])
+            connection.execute(sa.update(probe).where(probe.c.target == name).values(**values))
+            kept[name] = _with_loss(answer, row.lost if row else None, each.at)
+    return kept
+
+
+def outdate(connection: sa.Connection, name: str) -> None:
+    """Let the next process that needs a target ask it, because a run there has ended."""
+    connection.execute(sa.update(probe).where(probe.c.target == name).values(at=None))
+
+
+def lose(ledger: Ledger, name: str, now: datetime) -> None:
+    """Record that a run has lost a target. It gets no other run until LOST_FOR has passed."""
+    with ledger.write() as connection:
+        insert_missing(connection, probe, [{"target": name}])
+        connection.execute(sa.update(probe).where(probe.c.target == name).values(lost=now))
+
+
+def _probe(row: Any, now: datetime) -> Probe:
+    at, offline = row.at, row.offline
+    total, free = Amount(row.cores, row.memory), Amount(row.free_cores, row.free_memory)
+    answer = Probe(at, total, free, queued=row.queued, offline=offline, since=row.since)
+    return _with_loss(answer, row.lost, now)
+
+
+def _with_loss(answer: Probe, lost: datetime | None, now: datetime) -> Probe:
+    if answer.offline or lost is None or lost + LOST_FOR <= now:
+        return answer
+    return replace(answer, offline=LOST, since=lost)

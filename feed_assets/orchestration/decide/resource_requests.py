@@ -1,0 +1,172 @@
+"""Compute targets of the runs that a tick requests: each run is given its resources when its outputs are claimed."""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from functools import partial
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from feed_assets.core.allotment import Placement, QueueEntry, allot
+from feed_assets.core.feeds import Partition
+from feed_assets.core.readiness import State
+from feed_assets.core.resources import Resources
+from feed_assets.core.targets import ComputeTarget, Connect
+from feed_assets.ledger import allocations, due, history_budget
+from feed_assets.ledger.allocations import ResourceRequest, Rooms
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.due import DueOutput
+from feed_assets.orchestration.decide import request_budget
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.request_budget import Blocks, RequestedRuns, is_history
+from feed_assets.orchestration.declare.declarations import Dataset
+from feed_assets.settings import settings
+from feed_assets.targets import probes
+
+TARGET = "feed_assets/target"
+"""The tag with the compute target of a run."""
+
+TARGET_WHY = "feed_assets/target_why"
+"""The tag with the reason why a run has its target."""
+
+ALLOCATION = "feed_assets/allocation"
+"""The tag with the id of a run's resources in the ledger."""
+
+_ONE_PROCESS: ContextVar[bool] = ContextVar("_ONE_PROCESS", default=False)
+
+_LEFT = "is left to the daemon, because this command has one Spark, which is no Connect session"
+
+
+@contextmanager
+def in_one_process() -> Generator[None]:
+    """Within the block, use targets that one process can use one after the other.
+
+    A process cannot use Spark Connect once it has had a Spark of its own. So Connect is left to the daemon if there is
+    any other target.
+    """
+    token = _ONE_PROCESS.set(True)
+    try:
+        yield
+    finally:
+        _ONE_PROCESS.reset(token)
+
+
+def resources_of(node: Node) -> Resources:
+    """Return the resources that each run of a dataset needs."""
+    declared = node.declaration.resources if isinstance(node.declaration, Dataset) else None
+    return declared or Resources()
+
+
+def targets() -> Mapping[str, ComputeTarget]:
+    """Return the compute targets of the settings. Return {} if no run waits for resources."""
+    return settings().targets.get_secret_value()
+
+
+def rooms_now(ledger: Ledger, now: datetime) -> Rooms:
+    """Ask the targets what is free. Return the function that subtracts what runs have.
+
+    Call this before a transaction: an answer may take seconds.
+    """
+    by_name = targets()
+    has_other = any(not isinstance(each, Connect) for each in by_name.values())
+    is_limited = _ONE_PROCESS.get() and has_other
+    closed = {name: _LEFT for name, each in by_name.items() if is_limited and isinstance(each, Connect)}
+    usable = {name: each for name, each in by_name.items() if name not in closed}
+    return partial(probes.rooms, by_name, probes.answers(ledger, usable, now), closed=closed)
+
+
+def claimed(
+    graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], now: datetime
+) -> Blocks:
+    """Claim the outputs of the runs to request now on the due list, and return these runs.
+
+    If there are compute targets, each of these runs has resources of one of them, from the same transaction. The
+    outputs of the others wait for resources.
+    """
+    if not targets() or not (requested.free or requested.counted):
+        return request_budget.claimed(graph, ledger, requested, listed, now)
+    rooms = rooms_now(ledger, now)
+    with ledger.write() as connection:
+        blocks = _claimed_with_room(connection, graph, _Queue(requested, listed), rooms, now)
+    if requested.spent:
+        # If the process is killed before this line, the next tick decides again about these outputs, and holds them.
+        due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
+    return blocks
+
+
+class _Queue:
+    """The runs of a tick, as requests for resources."""
+
+    def __init__(self, requested: RequestedRuns, listed: Mapping[Partition, DueOutput]) -> None:
+        self.requested = requested
+        self._listed = listed
+        self.blocks: dict[str, list[Partition]] = {}
+
+    def of(self, graph: Graph, blocks: Blocks, now: datetime) -> list[ResourceRequest]:
+        """Return a request for each block."""
+        requests: list[ResourceRequest] = []
+        for block in blocks:
+            resources = resources_of(graph.node(block[0].feed))
+            items = tuple(self._listed[output] for output in block)
+            requests.append(ResourceRequest(uuid4().hex, items, resources, is_history(graph, block[0], now)))
+            self.blocks[requests[-1].id] = block
+        return requests
+
+
+def _claimed_with_room(connection: sa.Connection, graph: Graph, queue: _Queue, rooms: Rooms, now: datetime) -> Blocks:
+    """Claim the blocks that get a target. Skip those of which another process has requested an output meanwhile."""
+    spent, counted = queue.requested.spent, queue.requested.counted
+    if spent and history_budget.locked(connection, now) != spent[0]:
+        spent, counted = None, Blocks()
+    allocations.lock(connection)
+    free, of_history = queue.of(graph, queue.requested.free, now), queue.of(graph, counted, now)
+    requests = _as_read(connection, [*free, *of_history])
+    places = allocations.claim(connection, requests, rooms, now)
+    going = [each for each in requests if isinstance(places[each.id], Placement)]
+    if spent:
+        gone = [queue.blocks[each.id] for each in of_history if each in going]
+        sizes = sum(queue.requested.sizes.get(output, 0) for block in gone for output in block)
+        # The day is full only if all runs that were planned for it go.
+        after = spent[1] if len(gone) == len(counted) else spent[0].plus(len(gone), sizes)
+        history_budget.put(connection, after)
+    return [queue.blocks[each.id] for each in going]
+
+
+def _as_read(connection: sa.Connection, requests: Sequence[ResourceRequest]) -> list[ResourceRequest]:
+    items = [item for each in requests for item in each.items]
+    unchanged = {*due.still_as_read(connection, items)} if items else set[DueOutput]()
+    return [each for each in requests if unchanged.issuperset(each.items)]
+
+
+def target_tags(ledger: Ledger, outputs: Iterable[Partition]) -> dict[Partition, dict[str, str]]:
+    """Return the tags with the target of each output's next run. Outputs without a target are missing."""
+    if not targets():
+        return {}
+    with ledger.read() as connection:
+        granted = allocations.of_outputs(connection, [*outputs])
+    return {
+        output: {TARGET: each.target, TARGET_WHY: each.reason, ALLOCATION: each.id} for output, each in granted.items()
+    }
+
+
+def preview(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> dict[Partition, str]:
+    """Return for each output the target that a run of it by hand would take now, or what it would wait for.
+
+    Return {} if there are no targets. Nothing is given to anybody.
+    """
+    if not targets():
+        return {}
+    with in_one_process():
+        rooms = rooms_now(ledger, now)
+    with ledger.read() as connection:
+        queue, free = allocations.waiting(connection), rooms(allocations.grants(connection))
+    reasons: dict[Partition, str] = {}
+    for output in outputs:
+        entry = QueueEntry(output.path, resources_of(graph.node(output.feed)), is_history=False, since=now)
+        place = allot([entry, *queue], free, now)[entry.name]
+        is_placed = isinstance(place, Placement)
+        reasons[output] = place.reason if is_placed else f"{State.WAITS_FOR_RESOURCES.value}: {place}"
+    return reasons

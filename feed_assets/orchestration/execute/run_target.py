@@ -1,0 +1,143 @@
+"""The compute target of a run: the run takes up the resources that it was given, or waits for others, and ends them."""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+from pydantic import Secret
+
+from feed_assets.core.allotment import Placement, QueueEntry
+from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
+from feed_assets.core.resources import Resources
+from feed_assets.core.targets import ComputeTarget, Connect
+from feed_assets.ledger import allocations, target_probes
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.orchestration.decide.resource_requests import ALLOCATION, in_one_process, rooms_now, targets
+from feed_assets.orchestration.execute.makers import DRIVER
+from feed_assets.runs.run_turn import Patience
+from feed_assets.runs.services import utc_now
+from feed_assets.runs.target_watch import TargetWatch
+from feed_assets.settings import Settings, settings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunTarget:
+    """The compute target that a run has, and why. `allocation` is the id of its resources in the ledger."""
+
+    allocation: str
+    name: str
+    reason: str
+    resources: Resources
+    ledger: Ledger
+
+    @property
+    def target(self) -> ComputeTarget:
+        """Return the target's declaration."""
+        return settings().target(self.name)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Return the settings with which the run starts Spark: those of the process, with the target's values."""
+        return settings_on(self.target, self.resources)
+
+    @property
+    def watch(self) -> TargetWatch:
+        """Return the watch on the target."""
+        return TargetWatch(self.ledger, self.name, self.target, self.allocation, utc_now)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Return what a materialization shows of the target."""
+        return {"compute target": self.name, "why this target": self.reason}
+
+
+def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
+    """Return the process's settings with the master or Connect server of a target, and a run's cores and memory."""
+    values = target.spark(resources)
+    master = values.pop("spark.master", settings().spark_master)
+    conf = {**settings().spark_conf.get_secret_value(), **values, **target.conf}
+    remote = target.remote if isinstance(target, Connect) else None
+    changed = {"spark_master": master, "spark_remote": remote, "spark_conf": Secret[dict[str, str]](conf)}
+    return settings().model_copy(update=changed)
+
+
+@contextmanager
+def run_target(
+    context: dg.AssetExecutionContext, resources: Resources, patience: Patience
+) -> Generator[RunTarget | None]:
+    """Yield the target of a run, and take its resources back at the end. Yield None if no targets are configured.
+
+    If the process is killed, a tick takes the resources back once Dagster's run has ended. Raise ResourcesBusy if no
+    target has room within the time that `patience` allows.
+    """
+    if not targets():
+        yield None
+        return
+    ledger = open_ledger(settings().ledger)
+    is_driven = DRIVER in context.run.tags
+    with in_one_process() if is_driven else nullcontext():
+        target = _take_up(ledger, context.run, resources) or _wait(ledger, context.run, resources, patience)
+    try:
+        yield target
+    finally:
+        if is_driven:
+            _stop_spark()
+        _end(ledger, target.allocation, target.name)
+
+
+def _take_up(ledger: Ledger, run: dg.DagsterRun, resources: Resources) -> RunTarget | None:
+    """Return the target that was given to the run when it was requested. Return None if it was taken back since."""
+    allocation_id = run.tags.get(ALLOCATION)
+    allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
+    if allocation is None or allocation.target in targets():
+        return allocation and RunTarget(allocation.id, allocation.target, allocation.reason, resources, ledger)
+    _end(ledger, allocation.id)  # The settings have it no more.
+    return None
+
+
+def _wait(ledger: Ledger, run: dg.DagsterRun, resources: Resources, patience: Patience) -> RunTarget:
+    """Wait for a target that fits, as for other runs of the partition, in the same queue as all requests."""
+    entry = QueueEntry(f"run {run.run_id}", resources, is_history=False, since=utc_now(), output=f"run {run.run_id}")
+    reported: str | None = None
+    while True:
+        now = utc_now()
+        place = allocations.ask(ledger, entry, run.run_id, rooms_now(ledger, now), now)
+        if isinstance(place, Placement):
+            return RunTarget(entry.name, place.target, place.reason, resources, ledger)
+        if not patience.seconds_left:
+            _end(ledger, entry.name)
+            raise ResourcesBusy(
+                f"{place}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
+                "FEED_ASSETS_RUN_WAIT_SECONDS."
+            )
+        if reported is None:
+            patience.tell(f"this run waits for resources, for up to {patience.seconds_left:.0f} s: {place}")
+            reported = place
+        try:
+            patience.wait()
+        except BaseException:
+            _end(ledger, entry.name)
+            raise
+
+
+def _stop_spark() -> None:
+    """Stop the Spark of this process, so that its next run can start one on another target."""
+    from pyspark.sql import SparkSession  # PySpark takes a second to load
+
+    if session := SparkSession.getActiveSession():
+        session.stop()
+
+
+def _end(ledger: Ledger, allocation_id: str, target: str | None = None) -> None:
+    """Take a run's resources back, and let those look again that wait. If the ledger fails, a tick does it later."""
+    with suppress(LedgerUnavailable), ledger.write() as connection:
+        allocations.end(connection, {allocation_id})
+        if target:
+            target_probes.outdate(connection, target)
+            allocations.wake_first(connection, utc_now())

@@ -1,0 +1,1 @@
+"""Compute targets: questions about what is free there, within bounds of time and bytes."""

@@ -1,0 +1,81 @@
+"""The rooms of all compute targets: their answers, shared through the ledger, less what runs have."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from feed_assets.core.allotment import Grant, Probe, Room, free_of
+from feed_assets.core.resources import NOTHING
+from feed_assets.core.targets import ComputeTarget, Connect, Kubernetes, Local, Standalone, Yarn
+from feed_assets.ledger import target_probes
+from feed_assets.ledger.database import Ledger
+from feed_assets.targets import connect_server, kubernetes, standalone, yarn
+from feed_assets.targets.json_answers import NoAnswer
+
+AT_ONCE = 16
+"""Greatest number of targets that are asked at the same time."""
+
+Targets = Mapping[str, ComputeTarget]
+
+
+def _of_local(target: Local, now: datetime) -> Probe:
+    return Probe(now, target.total, target.total)
+
+
+_LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
+    Local: _of_local,
+    Standalone: standalone.look,
+    Connect: connect_server.look,
+    Yarn: yarn.look,
+    Kubernetes: kubernetes.look,
+}
+
+
+def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
+    """Return the last answer of each target. Ask those whose answer is old, all at once, unless another process does.
+
+    A target without any answer is missing.
+    """
+    fresh, stale = target_probes.answers(ledger, [*targets], now)
+    return fresh | (_ask(ledger, {name: targets[name] for name in stale}, now) if stale else {})
+
+
+def ask_again(ledger: Ledger, name: str, target: ComputeTarget, now: datetime) -> Probe:
+    """Ask a target, however new its last answer is, and return its answer."""
+    return _ask(ledger, {name: target}, now)[name]
+
+
+def _ask(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
+    with ThreadPoolExecutor(min(len(targets), AT_ONCE)) as pool:
+        probes = pool.map(partial(_look, now), targets.values())
+        return target_probes.keep(ledger, dict(zip(targets, probes, strict=True)))
+
+
+def _look(now: datetime, target: ComputeTarget) -> Probe:
+    try:
+        return _LOOKS[type(target)](target, now)
+    except NoAnswer as error:
+        return Probe(now, offline=str(error), since=now)
+
+
+def rooms(
+    targets: Targets, probes: Mapping[str, Probe], grants: Mapping[str, Sequence[Grant]], closed: Mapping[str, str]
+) -> dict[str, Room]:
+    """Return the room of each target. `closed` has reasons why this process cannot use some of them."""
+    return {
+        name: _room(target, probes.get(name), grants.get(name, ()), closed.get(name))
+        for name, target in targets.items()
+    }
+
+
+def _room(target: ComputeTarget, probe: Probe | None, grants: Sequence[Grant], closed: str | None) -> Room:
+    if closed is None and probe is None:
+        closed = "is being asked"
+    if closed is None and probe and probe.offline:
+        closed = f"offline since {probe.since or probe.at:%H:%M} UTC ({probe.offline})"
+    has_size = probe is not None and not probe.offline
+    total, free = (probe.total, free_of(probe, grants)) if probe and has_size else (NOTHING, NOTHING)
+    queued = probe.queued if probe else 0
+    return Room(total, free, queued=queued, labels=target.labels, closed=closed, needs=target.needs)

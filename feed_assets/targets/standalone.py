@@ -1,0 +1,50 @@
+"""Probe of a standalone cluster of Spark: what is free, by the JSON of its master's web UI."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from feed_assets.core.allotment import Probe
+from feed_assets.core.resources import NOTHING, Amount
+from feed_assets.core.targets import Standalone
+from feed_assets.targets.json_answers import AnswerPart, NoAnswer, get
+
+Count = Annotated[int, Field(ge=0, le=1 << 40)]
+
+LEAST_MIB = 512
+"""Memory in MiB without which a worker starts no executor."""
+
+
+class _Worker(AnswerPart):
+    state: str
+    cores: Count
+    coresfree: Count
+    memory: Count
+    memoryfree: Count
+
+
+class _Application(AnswerPart):
+    state: str
+
+
+class _Master(AnswerPart):
+    status: str
+    workers: list[_Worker]
+    activeapps: list[_Application]
+
+
+def look(target: Standalone, now: datetime) -> Probe:
+    """Return what is free. Raise NoAnswer if the master gives no answer, or is not the active one."""
+    master = get(_Master, f"{target.url.rstrip('/')}/json/")
+    if master.status != "ALIVE":
+        raise NoAnswer("its master is not the active one")
+    alive = [each for each in master.workers if each.state == "ALIVE"]
+    if not alive:
+        raise NoAnswer("its master has no worker")
+    total = sum((Amount(each.cores, each.memory << 20) for each in alive), NOTHING)
+    # A worker without free memory starts no executor, however many cores it has, and the other way round.
+    useful = [each for each in alive if each.coresfree and each.memoryfree >= LEAST_MIB]
+    free = sum((Amount(each.coresfree, each.memoryfree << 20) for each in useful), NOTHING)
+    waiting = sum(each.state == "WAITING" for each in master.activeapps)
+    return Probe(now, total, free, queued=waiting)

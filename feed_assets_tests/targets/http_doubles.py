@@ -1,0 +1,174 @@
+"""A small HTTP server that answers as a master of Spark, a ResourceManager or an API server does, and counts."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+Answer = Callable[[dict[str, str]], tuple[int, bytes]]
+
+
+@dataclass
+class Double:
+    """A server: `answers` by path without query. `calls` counts requests, and `headers` has those of the last one."""
+
+    url: str = ""
+    answers: dict[str, Any] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def http_double(**answers: Any) -> Iterator[Double]:
+    """Run a server until the block ends. An answer is JSON, or bytes, or a status and bytes."""
+    double = Double(answers=answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            double.calls[path] += 1
+            double.headers = dict(self.headers)
+            status, body = _body(double.answers.get(path, (404, b"")))
+            self.send_response(status)
+            if status == 302:
+                self.send_header("Location", double.answers["elsewhere"])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    double.url = f"http://127.0.0.1:{server.server_port}"
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield double
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _body(answer: Any) -> tuple[int, bytes]:
+    if isinstance(answer, tuple):
+        return answer
+    return 200, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+
+def worker(cores: int = 8, used: int = 0, memory: int = 15360, memory_used: int = 0, state: str = "ALIVE") -> dict:
+    """Return a worker, as the master's JSON has it (`JsonProtocol.writeWorkerInfo`)."""
+    return {
+        "id": "worker-20260105120000-10.0.0.5-41367",
+        "host": "10.0.0.5",
+        "port": 41367,
+        "webuiaddress": "http://10.0.0.5:8081",
+        "cores": cores,
+        "coresused": used,
+        "coresfree": cores - used,
+        "memory": memory,
+        "memoryused": memory_used,
+        "memoryfree": memory - memory_used,
+        "resources": {},
+        "resourcesused": {},
+        "resourcesfree": {},
+        "state": state,
+        "lastheartbeat": 1767614400000,
+    }
+
+
+def master(*workers: dict, waiting: int = 0, status: str = "ALIVE") -> dict:
+    """Return the state of a master, as its `/json/` has it (`JsonProtocol.writeMasterState`)."""
+    application = {"id": "app-20260105120000-0000", "starttime": 1767614400000, "name": "feed_assets", "user": "etl"}
+    return {
+        "url": "spark://10.0.0.4:7077",
+        "workers": [*workers],
+        "aliveworkers": len(workers),
+        "cores": sum(each["cores"] for each in workers),
+        "coresused": sum(each["coresused"] for each in workers),
+        "memory": sum(each["memory"] for each in workers),
+        "memoryused": sum(each["memoryused"] for each in workers),
+        "resources": [],
+        "resourcesused": [],
+        "activeapps": [{**application, "cores": 0, "state": "WAITING", "duration": 9}] * waiting,
+        "completedapps": [],
+        "activedrivers": [],
+        "completeddrivers": [],
+        "status": status,
+    }
+
+
+METRICS = {
+    "clusterMetrics": {
+        "appsSubmitted": 9,
+        "appsCompleted": 2,
+        "appsPending": 3,
+        "appsRunning": 4,
+        "appsFailed": 0,
+        "appsKilled": 0,
+        "reservedMB": 0,
+        "availableMB": 17408,
+        "allocatedMB": 8192,
+        "reservedVirtualCores": 0,
+        "availableVirtualCores": 7,
+        "allocatedVirtualCores": 1,
+        "containersAllocated": 1,
+        "containersReserved": 0,
+        "containersPending": 0,
+        "totalMB": 25600,
+        "totalVirtualCores": 8,
+        "totalNodes": 1,
+        "lostNodes": 0,
+        "unhealthyNodes": 0,
+        "decommissioningNodes": 0,
+        "decommissionedNodes": 0,
+        "rebootedNodes": 0,
+        "activeNodes": 1,
+        "shutdownNodes": 0,
+    }
+}
+"""The answer of a ResourceManager, as Hadoop's page "ResourceManager REST API's" shows it (Cluster Metrics API)."""
+
+QUOTAS = {
+    "kind": "ResourceQuotaList",
+    "apiVersion": "v1",
+    "metadata": {"resourceVersion": "755"},
+    "items": [
+        {
+            "metadata": {"name": "compute-resources", "namespace": "etl"},
+            "spec": {"hard": {"requests.cpu": "10", "requests.memory": "40Gi", "pods": "40"}},
+            "status": {
+                "hard": {"requests.cpu": "10", "requests.memory": "40Gi", "pods": "40"},
+                "used": {"requests.cpu": "2500m", "requests.memory": "10240Mi", "pods": "3"},
+            },
+        },
+        {
+            "metadata": {"name": "objects", "namespace": "etl"},
+            "spec": {"hard": {"configmaps": "10"}},
+            "status": {"hard": {"configmaps": "10"}, "used": {"configmaps": "1"}},
+        },
+    ],
+}
+NO_ITEMS = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
+
+
+def node(cpu: str = "4", memory: str = "16393492Ki", *, ready: str = "True", cordoned: bool = False) -> dict:
+    """Return a node, as the API server has it."""
+    return {
+        "metadata": {"name": "n"},
+        "spec": {"podCIDR": "10.244.0.0/24", **({"unschedulable": True} if cordoned else {})},
+        "status": {
+            "capacity": {"cpu": "9", "memory": "99Gi", "pods": "110"},
+            "allocatable": {"cpu": cpu, "memory": memory, "pods": "110"},
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def pod(*requests: dict[str, str], phase: str = "Running") -> dict:
+    """Return a pod with a container for each of these requests."""
+    containers = [{"name": "c", "image": "i", "resources": {"requests": each} if each else {}} for each in requests]
+    return {"metadata": {"name": "p"}, "spec": {"containers": containers}, "status": {"phase": phase}}

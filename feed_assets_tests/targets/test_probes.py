@@ -1,0 +1,83 @@
+"""Answers are shared through the ledger: many who ask cost one request, and a lost target rests for a while."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from feed_assets.core.allotment import Probe
+from feed_assets.core.resources import Amount
+from feed_assets.core.targets import Standalone
+from feed_assets.ledger import target_probes
+from feed_assets.ledger.allocations import LOOK_AGAIN
+from feed_assets.ledger.database import open_ledger
+from feed_assets.targets import probes
+from feed_assets_tests.targets.http_doubles import http_double, master, worker
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield opened
+    opened.engine.dispose()
+
+
+@pytest.fixture
+def double():
+    with http_double(**{"/json/": master(worker(8, 2))}) as running:
+        yield running
+
+
+def targets_at(double):
+    return {"etl-a": Standalone(kind="standalone", master="spark://h:7077", url=double.url)}
+
+
+def free(ledger, double, now):
+    found = probes.answers(ledger, targets_at(double), now).get("etl-a")
+    return found and found.free.cores
+
+
+def test_hundreds_of_looks_of_several_sensors_cost_one_request_per_lifetime(ledger, double):
+    def look(number):
+        return free(ledger, double, NOW + timedelta(milliseconds=number))
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = [*pool.map(look, range(200))]
+    assert {each for each in seen if each is not None} == {6}
+    assert double.calls["/json/"] == 1
+    free(ledger, double, NOW + LOOK_AGAIN / 2)
+    assert double.calls["/json/"] == 1
+    free(ledger, double, NOW + 2 * LOOK_AGAIN)
+    assert double.calls["/json/"] == 2
+
+
+def test_a_process_that_dies_while_it_asks_is_replaced(ledger, double):
+    assert target_probes.answers(ledger, ["etl-a"], NOW) == ({}, ["etl-a"])
+    assert free(ledger, double, NOW + timedelta(seconds=1)) is None
+    assert free(ledger, double, NOW + target_probes.ASKED_WITHIN) == 6
+
+
+def test_an_outage_has_one_beginning_and_ends_with_the_next_answer(ledger, double):
+    for minute in range(3):
+        double.answers["/json/"] = (503, b"")
+        found = probes.answers(ledger, targets_at(double), NOW + timedelta(minutes=minute))["etl-a"]
+        assert (found.offline, found.since) == ("it answers with 503, expected 200", NOW)
+    double.answers["/json/"] = master(worker())
+    assert free(ledger, double, NOW + timedelta(minutes=3)) == 8
+    rooms = probes.rooms(targets_at(double), {"etl-a": found}, {}, {})
+    assert rooms["etl-a"].closed == "offline since 12:00 UTC (it answers with 503, expected 200)"
+
+
+def test_a_target_that_a_run_has_lost_rests_and_comes_back(ledger, double):
+    target_probes.lose(ledger, "etl-a", NOW)
+    found = probes.answers(ledger, targets_at(double), NOW)["etl-a"]
+    assert (found.offline, found.since) == (target_probes.LOST, NOW)
+    later = probes.answers(ledger, targets_at(double), NOW + target_probes.LOST_FOR)["etl-a"]
+    assert later.offline is None
+
+
+def test_an_answer_of_a_wrong_clock_is_asked_again(ledger, double):
+    target_probes.keep(ledger, {"etl-a": Probe(NOW + timedelta(days=1), Amount(1, 1), Amount(1, 1))})
+    assert free(ledger, double, NOW) == 6
