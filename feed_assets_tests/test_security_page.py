@@ -28,6 +28,8 @@ from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_
 from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
 from feed_assets.intake.pull import TURN
 from feed_assets.intake.pull_room import RESERVE
+from feed_assets.kafka.dialect import JSON_CHARACTERS
+from feed_assets.kafka.schema_limits import NAME_CHARACTERS
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
@@ -61,6 +63,10 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
             "what is asked of others' PostgreSQL servers",
             f"{CONNECT_SECONDS} s to connect, {ANSWER_SECONDS} s for a read ({LATE_SECONDS} s if late), "
             f"{SINK_SECONDS} s for a batch of a sink",
+        ),
+        (
+            "arrays, maps and records of a message, as JSON in a chunk",
+            f"{JSON_CHARACTERS >> 20} MiB of characters; {NAME_CHARACTERS:,} a field's name or symbol",
         ),
         ("an event that is sent to OpenLineage", f"{EVENT_SECONDS} s"),
         ("a try of a request to an object store that is silent", f"{PATIENCE.timeout} s"),

@@ -6,6 +6,7 @@ Names are limited because a PostgreSQL index row has at most 2,700 bytes, and on
 import json
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from hashlib import sha256
 from reprlib import repr as brief
 from typing import Any, cast
@@ -31,6 +32,8 @@ REASON_BYTES = 1024
 """Maximum number of bytes of the reason for a rejection, and of a reason that a person gives."""
 
 _TAIL_BYTES = 120
+_READABLE_LEVELS = 1000
+"""Levels of nested values after which `is_longer` stops. JSON cannot be written beyond as many levels."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -117,6 +120,32 @@ def _check_depth(context: Mapping[str, Any]) -> None:
 
 def _below(value: Any) -> Iterable[Any]:
     return cast(Mapping[str, Any], value).values() if isinstance(value, Mapping) else value
+
+
+def is_longer(value: Any, most: int) -> bool:
+    """Return whether the JSON of a value has more than `most` characters. The JSON is not written.
+
+    One byte of Avro may stand for a name of many characters, so the JSON of a short message may exceed the memory.
+    """
+    length, level = 0, [value]
+    for _ in range(_READABLE_LEVELS):
+        below = list[Any]()
+        for each in level:
+            if isinstance(each, (str, bytes)):
+                length += len(each)
+            elif isinstance(each, dict):
+                fields = cast(dict[object, Any], each)
+                length += sum(map(len, map(str, fields)))
+                below += fields.values()
+            elif isinstance(each, (list, tuple)):
+                below += cast(list[Any], each)
+            elif isinstance(each, Decimal):
+                length += abs(each.adjusted())
+        length += 2 * len(below)  # Each value has at least one digit, and a comma.
+        if length > most or not below:
+            break
+        level = below
+    return length > most
 
 
 def as_text(row: Mapping[str, Any]) -> str:
