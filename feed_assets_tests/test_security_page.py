@@ -34,6 +34,7 @@ from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
 from feed_assets.runs.notified_partitions import MESSAGES_PER_LOOK
+from feed_assets.sources import topic_events
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
@@ -68,6 +69,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
             "arrays, maps and records of a message, as JSON in a chunk",
             f"{JSON_CHARACTERS >> 20} MiB of characters; {NAME_CHARACTERS:,} a field's name or symbol",
         ),
+        ("schema ids that a read of a topic of events looks up", f"{topic_events.LOOKUPS}, "),
         ("an event that is sent to OpenLineage", f"{EVENT_SECONDS} s"),
         ("a try of a request to an object store that is silent", f"{PATIENCE.timeout} s"),
         ("an answer of a bucket of others, all tries together", f"{answers.ANSWER_SECONDS:g} s"),

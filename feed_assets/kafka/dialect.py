@@ -26,7 +26,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from feed_assets.core.errors import FeedAssetsError
-from feed_assets.core.limits import is_longer
+from feed_assets.core.limits import json_length
 
 NAME = "feed_assets/1"
 """Name of this dialect in signals. If the written text changes, the dialect gets a new name."""
@@ -115,7 +115,7 @@ _NESTED = frozenset({list, dict})
 def line(values: Sequence[object]) -> bytes:
     """Return one line of CSV with its newline. Raise Unwritable for NUL, lone surrogates, and too much JSON."""
     nested = [each for each in values if type(each) in _NESTED]
-    if nested and is_longer(nested, JSON_CHARACTERS):
+    if nested and json_length(nested, JSON_CHARACTERS) > JSON_CHARACTERS:
         raise Unwritable(f"lists and records that have more than {JSON_CHARACTERS:,} characters as JSON")
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
