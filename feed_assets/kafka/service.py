@@ -5,7 +5,7 @@ the session. After a pause, the next session continues after the last signals, l
 partition is revoked, its unsignalled messages are dropped, because its next owner reads them again.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
@@ -33,6 +33,12 @@ SAY_SECONDS = 60.0
 
 LOOKUPS, LOOKUP_SECONDS = 200, 10.0
 """The most schema ids that are requested for one topic in so many seconds. Meanwhile other topics are not read."""
+
+EXTRA_SECONDS = 2.0
+"""The most of these seconds for a topic's schema requests, and for its chunks that end early by another schema.
+
+Two small schemas in turn make a chunk of each message, with a file and a transaction.
+"""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, doubled each time up to the second number."""
@@ -88,6 +94,7 @@ class ConnectorSession:
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled = False
         self._lookups, self._lookups_since = Counter[str](), chunking.clock()
+        self._extra_seconds = defaultdict[str, float](float)
         self._paused = set[PartitionOfTopic]()
 
     def run(self) -> None:
@@ -128,18 +135,27 @@ class ConnectorSession:
                 self._leave(consumer, partition, _unreadable(partition, error))
         elif partition is not None:
             self._counts.messages += 1
-            before = self._chunking.schemas.lookups
+            lookups, changes, began = self._chunking.schemas.lookups, partition.changes, self._chunking.clock()
             self._note(consumer, partition, partition.take(message_of(received)))
-            if count := self._chunking.schemas.lookups - before:
-                self._count_lookups(consumer, partition.place, count)
+            lookups = self._chunking.schemas.lookups - lookups
+            if lookups or partition.changes > changes:
+                self._count_extra(consumer, partition.place, lookups, self._chunking.clock() - began)
 
-    def _count_lookups(self, consumer: Consumer, place: PartitionOfTopic, count: int) -> None:
-        """Count requests for schemas. Pause a partition of a topic that needs too many, so that others are read."""
-        self._lookups[place.topic] += count
-        if self._lookups[place.topic] >= LOOKUPS and place in self._open:
+    def _count_extra(self, consumer: Consumer, place: PartitionOfTopic, lookups: int, seconds: float) -> None:
+        """Count a message's requests for schemas, and the time for these and for chunks that another schema ended.
+
+        Pause a partition of a topic that needs too much, so that others are read.
+        """
+        self._lookups[place.topic] += lookups
+        self._extra_seconds[place.topic] += seconds
+        lookups, seconds = self._lookups[place.topic], self._extra_seconds[place.topic]
+        if (lookups >= LOOKUPS or seconds >= EXTRA_SECONDS) and place in self._open:
             consumer.pause([TopicPartition(*place)])
             self._paused.add(place)
-            say(f"connector: pauses {place}: its topic had {LOOKUPS} schema ids looked up within {LOOKUP_SECONDS:g} s")
+            say(
+                f"connector: pauses {place}: within {LOOKUP_SECONDS:g} s its topic had {lookups} schema ids looked up, "
+                f"and took {seconds:.1f} s for these and for chunks that another schema ended"
+            )
 
     def _resume(self, consumer: Consumer, now: float) -> None:
         """Continue with the paused partitions once their time is over."""
@@ -147,6 +163,7 @@ class ConnectorSession:
             return
         self._lookups_since = now
         self._lookups.clear()
+        self._extra_seconds.clear()
         consumer.resume([TopicPartition(*each) for each in self._paused if each in self._open])
         self._paused.clear()
 
