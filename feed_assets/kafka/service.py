@@ -96,6 +96,7 @@ class ConnectorSession:
         self._lookups, self._lookups_since = Counter[str](), chunking.clock()
         self._extra_seconds = defaultdict[str, float](float)
         self._paused = set[PartitionOfTopic]()
+        self._has_other_topics = False
 
     def run(self) -> None:
         """Take messages until `stopping` is set. Raise the error that ends it earlier."""
@@ -103,9 +104,7 @@ class ConnectorSession:
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
             with translated(f"read {', '.join(self._topics)}"):
-                consumer.subscribe(
-                    [*self._topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
-                )
+                self._subscribe(consumer)
                 while not self._stopping.is_set():
                     self._step(consumer)
                 self._raise_aside()
@@ -114,8 +113,13 @@ class ConnectorSession:
             self._drop()
             self._reader.close()
 
+    def _subscribe(self, consumer: Consumer) -> None:
+        consumer.subscribe([*self._topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+
     def _step(self, consumer: Consumer) -> None:
         received = consumer.poll(POLL_SECONDS)
+        if self._has_other_topics:
+            self._join_again(consumer)
         if received is not None:
             self._take(consumer, received)
         now = self._chunking.clock()
@@ -125,6 +129,13 @@ class ConnectorSession:
             for each in [*self._open.values()]:
                 self._note(consumer, each, each.look(now))
             self._say(consumer, now)
+
+    def _join_again(self, consumer: Consumer) -> None:
+        """Give up an assignment with topics of an earlier process, and request one of the present topics."""
+        say("connector: joins the group again: the broker assigned topics of an earlier start")
+        self._has_other_topics = False
+        consumer.unsubscribe()
+        self._subscribe(consumer)
 
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
@@ -196,7 +207,12 @@ class ConnectorSession:
             self._leave(consumer, partition, error)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Open the assigned partitions before any of their messages is read."""
+        """Open the assigned partitions before any of their messages is read.
+
+        To a new process with the `group.instance.id` of an earlier one, the broker assigns the earlier one's topics.
+        """
+        self._has_other_topics = any(each.topic not in self._topics for each in places)
+        places = [each for each in places if each.topic in self._topics]
         about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
         writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [partition for each in writers if (partition := self._opened(each))]

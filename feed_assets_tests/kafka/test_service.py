@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from feed_assets.kafka.messages import LATEST, Message
 from feed_assets.kafka.signal_message import SCHEMA
 from feed_assets.kafka.topic_reader import message_of
 from feed_assets.sources.signal_events import _report
-from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, World, header
 from feed_assets_tests.support.servers import wait_until
 
 
@@ -239,6 +240,17 @@ def test_schemas_in_turn_pause_their_partition_and_other_partitions_are_read(wor
         monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)
         running.wait(lambda: world.is_done(2), "all chunks")
     world.check(2)
+
+
+def test_a_connector_started_again_at_once_with_other_topics_reads_these(world):
+    other = World(world.place)
+    world.create()
+    other.create()
+    with closing(other.schemas):
+        for each in (world, other):
+            each.produce(1)
+            each.run_until_done()
+            each.check()
 
 
 def test_headers_that_the_client_cannot_give_are_none():
