@@ -28,10 +28,14 @@ from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_
 from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
 from feed_assets.intake.pull import TURN
 from feed_assets.intake.pull_room import RESERVE
+from feed_assets.kafka import service
+from feed_assets.kafka.dialect import JSON_CHARACTERS
+from feed_assets.kafka.schema_limits import NAME_CHARACTERS
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
 from feed_assets.runs.notified_partitions import MESSAGES_PER_LOOK
+from feed_assets.sources import topic_events
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
@@ -62,6 +66,16 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
             f"{CONNECT_SECONDS} s to connect, {ANSWER_SECONDS} s for a read ({LATE_SECONDS} s if late), "
             f"{SINK_SECONDS} s for a batch of a sink",
         ),
+        (
+            "arrays, maps and records of a message, as JSON in a chunk",
+            f"{JSON_CHARACTERS >> 20} MiB of characters; {NAME_CHARACTERS:,} a field's name or symbol",
+        ),
+        ("schema ids that the connector looks up for one topic", f"{service.LOOKUPS} in {service.LOOKUP_SECONDS:g} s"),
+        (
+            "time for these, and for a topic's chunks that another schema ends",
+            f"{service.EXTRA_SECONDS:g} s in {service.LOOKUP_SECONDS:g} s",
+        ),
+        ("schema ids that a read of a topic of events looks up", f"{topic_events.LOOKUPS}, "),
         ("an event that is sent to OpenLineage", f"{EVENT_SECONDS} s"),
         ("a try of a request to an object store that is silent", f"{PATIENCE.timeout} s"),
         ("an answer of a bucket of others, all tries together", f"{answers.ANSWER_SECONDS:g} s"),

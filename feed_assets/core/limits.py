@@ -6,6 +6,8 @@ Names are limited because a PostgreSQL index row has at most 2,700 bytes, and on
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from decimal import Decimal
 from hashlib import sha256
 from reprlib import repr as brief
 from typing import Any, cast
@@ -31,6 +33,8 @@ REASON_BYTES = 1024
 """Maximum number of bytes of the reason for a rejection, and of a reason that a person gives."""
 
 _TAIL_BYTES = 120
+_READABLE_LEVELS = 1000
+"""Levels of nested values after which `json_length` stops. JSON cannot be written beyond as many levels."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -119,13 +123,43 @@ def _below(value: Any) -> Iterable[Any]:
     return cast(Mapping[str, Any], value).values() if isinstance(value, Mapping) else value
 
 
+def json_length(value: Any, most: int) -> int:
+    """Return the least number of characters of a value's JSON, which is not written. Stop counting beyond `most`.
+
+    One byte of Avro may stand for a name of many characters, so the JSON of a short message may exceed the memory.
+    """
+    length, level = 0, [value]
+    for _ in range(_READABLE_LEVELS):
+        below = list[Any]()
+        for each in level:
+            if isinstance(each, (str, bytes)):
+                length += len(each)
+            elif isinstance(each, dict):
+                fields = cast(dict[object, Any], each)
+                length += sum(map(len, map(str, fields))) + 3 * len(fields) + 1
+                below += fields.values()
+            elif isinstance(each, (list, tuple)):
+                length += 1
+                below += cast(list[Any], each)
+            elif isinstance(each, Decimal):
+                length += abs(each.adjusted())
+        length += 2 * len(below)  # Each value has at least one digit, and a comma or bracket.
+        if length > most or not below:
+            break
+        level = below
+    return length
+
+
 def as_text(row: Mapping[str, Any]) -> str:
-    """Return any row as JSON text. Values that JSON lacks are written as text."""
-    try:
-        return json.dumps(row, default=str)
-    except (ValueError, TypeError, RecursionError):  # The row contains itself, is very deep, or has a huge number.
-        texts = {str(name): each if isinstance(each, str) else f"{type(each)}" for name, each in row.items()}
-        return json.dumps(texts)
+    """Return any row as JSON text. Values that JSON lacks are written as text.
+
+    If the row contains itself, is very deep or too long, or has a huge number, write its texts and the other types.
+    """
+    with suppress(ValueError, TypeError, RecursionError):
+        if json_length(row, READ_BYTES) <= READ_BYTES:
+            return json.dumps(row, default=str)
+    texts = {str(name): each if isinstance(each, str) else f"{type(each)}" for name, each in row.items()}
+    return json.dumps(texts)
 
 
 def excerpt(text: str, size: int) -> str:

@@ -39,6 +39,8 @@ class Schema(NamedTuple):
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
+    layouts: dict[tuple[str, ...], Any]
+    """Layouts of chunks with this schema, by key fields. They are kept here, so that they end with the schema."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
@@ -57,7 +59,7 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     # Values of a recursive schema may be nested without limit. Only fastavro's Python reader can read them and not
     # crash.
     reader = _SLOW if is_deep else _FAST
-    return Schema(declared, marked, reader.schemaless_reader, is_wrapped)
+    return Schema(declared, marked, reader.schemaless_reader, is_wrapped, {})
 
 
 def define(text: str, named: dict[str, Any]) -> None:

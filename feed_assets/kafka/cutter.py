@@ -60,6 +60,8 @@ class Cutter:
         """The first offset that was not added yet."""
         self.opened: float | None = None
         """The time at which the first message of the open chunk was added; None if no chunk is open."""
+        self.changes = 0
+        """The number of chunks that ended early, because a message had another schema."""
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 
@@ -69,6 +71,7 @@ class Cutter:
             return []
         ended = self.reach(decoded.offset)
         if isinstance(decoded, ChunkRow) and self._schema_id not in (None, decoded.schema_id):
+            self.changes += 1
             ended.append(self._close(decoded.offset))
         self._take(decoded, now)
         if self.next == self._end or self._is_full:

@@ -28,7 +28,6 @@ class Decoder:
     def __init__(self, topic: Topic, schemas: Schemas) -> None:
         self._topic, self._schemas = topic, schemas
         self._kind, _, self._name = (topic.operation or "").partition(":")
-        self._layouts: dict[int, _Layout] = {}
 
     def __call__(self, message: Message) -> Decoded:
         """Return a message's row or tombstone, or a DeadLetter with the reason. Raise KafkaUnavailable."""
@@ -39,7 +38,7 @@ class Decoder:
 
     def _row(self, message: Message) -> ChunkRow:
         schema_id, value = record(message.value or b"", "value", self._schemas)
-        layout = self._layouts.get(schema_id) or self._layout(schema_id)
+        layout = self._layout(schema_id)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
@@ -85,7 +84,10 @@ class Decoder:
         return fields
 
     def _layout(self, schema_id: int) -> _Layout:
-        declared = avro.record_of(self._schemas.get(schema_id))
+        schema = self._schemas.get(schema_id)
+        if layout := schema.layouts.get(self._topic.key):
+            return layout
+        declared = avro.record_of(schema)
         if declared is None:
             raise Poison(
                 f"schema {schema_id} is neither a record nor a union of null and a record: expected one of these"
@@ -95,7 +97,7 @@ class Decoder:
             raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
         layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing)
-        return self._layouts.setdefault(schema_id, layout)
+        return schema.layouts.setdefault(self._topic.key, layout)
 
 
 def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:

@@ -26,12 +26,15 @@ from typing import Any, cast
 from uuid import UUID
 
 from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.limits import json_length
 
 NAME = "feed_assets/1"
 """Name of this dialect in signals. If the written text changes, the dialect gets a new name."""
 
 NULL = "\\N"
 
+JSON_CHARACTERS = 32 << 20
+"""The most characters of JSON in a line. Some bytes of Avro may stand for gigabytes of names, symbols and digits."""
 
 _HAS_NUL = "a text with a NUL, which no database accepts"
 
@@ -106,9 +109,14 @@ _CELLS: dict[type, Callable[[Any], str]] = {
 }
 """Functions that return a value's cell, by type, for all types of Avro values. Python's `csv` takes twice the time."""
 
+_NESTED = frozenset({list, dict})
+
 
 def line(values: Sequence[object]) -> bytes:
-    """Return one line of CSV with its newline. Raise Unwritable for NUL and lone surrogates."""
+    """Return one line of CSV with its newline. Raise Unwritable for NUL, lone surrogates, and too much JSON."""
+    nested = [each for each in values if type(each) in _NESTED]
+    if nested and json_length(nested, JSON_CHARACTERS) > JSON_CHARACTERS:
+        raise Unwritable(f"lists and records that have more than {JSON_CHARACTERS:,} characters as JSON")
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable(_HAS_NUL)

@@ -88,6 +88,11 @@ class ChunkWriter:
         """Return the first offset that was not taken yet."""
         return self._cutter.next
 
+    @property
+    def changes(self) -> int:
+        """Return how many chunks ended early, because a message had another schema."""
+        return self._cutter.changes
+
     def take(self, message: Message) -> Iterator[Kept]:
         """Take a message, and yield the chunks that it ends.
 

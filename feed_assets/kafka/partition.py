@@ -62,6 +62,11 @@ class PartitionReader:
         """Return the first offset that was not taken yet."""
         return self._chunks.next_offset
 
+    @property
+    def changes(self) -> int:
+        """Return how many chunks ended early, because a message had another schema."""
+        return self._chunks.changes
+
     def take(self, message: Message) -> Iterator[Signal]:
         """Take a message. Yield the signals that announce the chunks that end before or with this message.
 

@@ -25,6 +25,9 @@ BRANCHES = 1_000
 DIGITS = 1_000
 """The most digits of a decimal; also PostgreSQL's limit. Without a limit, one byte could stand for endless zeros."""
 
+NAME_CHARACTERS = 1_024
+"""The most characters of a field's name, and of an enum's symbol. One byte of a message may stand for them."""
+
 NULLS, REPEATED_NULLS = 1_000, 16
 """The most values that take no bytes, per message and per item of an array or map.
 
@@ -126,6 +129,7 @@ class _Measured:
     def _defined(self, schema: Mapping[str, Any], level: int) -> _Size:
         _check_digits(schema)
         if schema["type"] == "enum":
+            check_most(max(map(len, schema["symbols"]), default=0), NAME_CHARACTERS, "characters of a symbol")
             return _Size()
         if schema["type"] == "fixed":
             return _fixed(schema["size"])
@@ -178,6 +182,7 @@ def _check_names(names: list[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not name or "\0" in name or not name.isprintable():
             raise InvalidSchema(f"a field named {name!r:.60}: expected a name of printable characters")
+        check_most(len(name), NAME_CHARACTERS, "characters of a name")
         if name in earlier:
             raise InvalidSchema(f"two fields named {name!r:.60}: expected one")
         earlier.add(name)

@@ -5,7 +5,7 @@ the session. After a pause, the next session continues after the last signals, l
 partition is revoked, its unsignalled messages are dropped, because its next owner reads them again.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,12 @@ SAY_SECONDS = 60.0
 
 LOOKUPS, LOOKUP_SECONDS = 200, 10.0
 """The most schema ids that are requested for one topic in so many seconds. Meanwhile other topics are not read."""
+
+EXTRA_SECONDS = 2.0
+"""The most of these seconds for a topic's schema requests, and for its chunks that end early by another schema.
+
+Two small schemas in turn make a chunk of each message, with a file and a transaction.
+"""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, doubled each time up to the second number."""
@@ -99,7 +105,9 @@ class ConnectorSession:
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled, self._signalled_at = False, 0.0
         self._lookups, self._lookups_since = Counter[str](), chunking.clock()
+        self._extra_seconds = defaultdict[str, float](float)
         self._paused = set[PartitionOfTopic]()
+        self._has_other_topics = False
 
     def run(self) -> None:
         """Take messages until `stopping` is set. Raise the error that ends it earlier."""
@@ -107,9 +115,7 @@ class ConnectorSession:
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
             with translated(f"read {', '.join(self._topics)}"):
-                consumer.subscribe(
-                    [*self._topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
-                )
+                self._subscribe(consumer)
                 while not self._stopping.is_set():
                     self._step(consumer)
                 self._raise_aside()
@@ -118,8 +124,13 @@ class ConnectorSession:
             self._drop()
             self._reader.close()
 
+    def _subscribe(self, consumer: Consumer) -> None:
+        consumer.subscribe([*self._topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+
     def _step(self, consumer: Consumer) -> None:
         received = consumer.poll(POLL_SECONDS)
+        if self._has_other_topics:
+            self._join_again(consumer)
         if received is not None:
             self._take(consumer, received)
         now = self._chunking.clock()
@@ -140,6 +151,13 @@ class ConnectorSession:
             "last_signal_timestamp_seconds": self._signalled_at,
         }
 
+    def _join_again(self, consumer: Consumer) -> None:
+        """Give up an assignment with topics of an earlier process, and request one of the present topics."""
+        say("connector: joins the group again: the broker assigned topics of an earlier start")
+        self._has_other_topics = False
+        consumer.unsubscribe()
+        self._subscribe(consumer)
+
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
         if error := received.error():  # If the broker has removed the next messages, the next session reports that.
@@ -149,18 +167,27 @@ class ConnectorSession:
                 self._leave(consumer, partition, _unreadable(partition, error))
         elif partition is not None:
             self._counts.messages += 1
-            before = self._chunking.schemas.lookups
+            lookups, changes, began = self._chunking.schemas.lookups, partition.changes, self._chunking.clock()
             self._note(consumer, partition, partition.take(message_of(received)))
-            if count := self._chunking.schemas.lookups - before:
-                self._count_lookups(consumer, partition.place, count)
+            lookups = self._chunking.schemas.lookups - lookups
+            if lookups or partition.changes > changes:
+                self._count_extra(consumer, partition.place, lookups, self._chunking.clock() - began)
 
-    def _count_lookups(self, consumer: Consumer, place: PartitionOfTopic, count: int) -> None:
-        """Count requests for schemas. Pause a partition of a topic that needs too many, so that others are read."""
-        self._lookups[place.topic] += count
-        if self._lookups[place.topic] >= LOOKUPS and place in self._open:
+    def _count_extra(self, consumer: Consumer, place: PartitionOfTopic, lookups: int, seconds: float) -> None:
+        """Count a message's requests for schemas, and the time for these and for chunks that another schema ended.
+
+        Pause a partition of a topic that needs too much, so that others are read.
+        """
+        self._lookups[place.topic] += lookups
+        self._extra_seconds[place.topic] += seconds
+        lookups, seconds = self._lookups[place.topic], self._extra_seconds[place.topic]
+        if (lookups >= LOOKUPS or seconds >= EXTRA_SECONDS) and place in self._open:
             consumer.pause([TopicPartition(*place)])
             self._paused.add(place)
-            say(f"connector: pauses {place}: its topic had {LOOKUPS} schema ids looked up within {LOOKUP_SECONDS:g} s")
+            say(
+                f"connector: pauses {place}: within {LOOKUP_SECONDS:g} s its topic had {lookups} schema ids looked up, "
+                f"and took {seconds:.1f} s for these and for chunks that another schema ended"
+            )
 
     def _resume(self, consumer: Consumer, now: float) -> None:
         """Continue with the paused partitions once their time is over."""
@@ -168,6 +195,7 @@ class ConnectorSession:
             return
         self._lookups_since = now
         self._lookups.clear()
+        self._extra_seconds.clear()
         consumer.resume([TopicPartition(*each) for each in self._paused if each in self._open])
         self._paused.clear()
 
@@ -200,7 +228,12 @@ class ConnectorSession:
             self._leave(consumer, partition, error)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Open the assigned partitions before any of their messages is read."""
+        """Open the assigned partitions before any of their messages is read.
+
+        To a new process with the `group.instance.id` of an earlier one, the broker assigns the earlier one's topics.
+        """
+        self._has_other_topics = any(each.topic not in self._topics for each in places)
+        places = [each for each in places if each.topic in self._topics]
         about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
         writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [partition for each in writers if (partition := self._opened(each))]

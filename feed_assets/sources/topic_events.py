@@ -6,20 +6,24 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from time import monotonic
 from typing import Any, Literal
 
 from feed_assets.core.errors import InvalidSetting, KafkaUnavailable, LogTrimmed, SourceUnavailable
 from feed_assets.core.events import Rejected, WriteEvent
-from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, excerpt
+from feed_assets.core.limits import READ_BYTES, REASON_BYTES, REJECT_BYTES, ROW_BYTES, excerpt, json_length
 from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients
 from feed_assets.kafka.decode import record
 from feed_assets.kafka.registry_schemas import Poison, Schemas
-from feed_assets.kafka.topic_reader import Placed
+from feed_assets.kafka.topic_reader import Placed, ReadMessages
 from feed_assets.settings import settings
 from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.text_rows import json_object
+
+LOOKUPS = 200
+"""The most schemas that are requested in one read. It ends earlier if its time is over, so that others are read."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,32 @@ class Messages(ABC):
         """Return up to `limit` messages after a position. Raise SourceUnavailable if they cannot be read."""
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
+        until = monotonic() + seconds
         with translated():
             page = topic_reader.read(self.clients, self.topic, begins, limit=limit, size=READ_BYTES, seconds=seconds)
-            rows = [self._row(each) for each in page.messages]
+            rows = self._rows(page.messages, until)
+        page = _first(page, begins, len(rows))
         position = self._positions.dump({"next": dict(sorted(page.after.items()))}) if page.after else after
         held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(page.held))
         waits = f"a transaction in {held} has not ended: it and all later messages wait" if held else None
         batch = batch_of(rows, position, page.is_complete, waits)
         return replace(batch, reports=tuple(self._reports(page.messages)))
+
+    def _rows(self, messages: Sequence[Placed], until: float) -> list[WriteEvent | Rejected]:
+        """Return the rows of the first messages, up to those that fill a read or that need too many schemas."""
+        rows, size, before = list[WriteEvent | Rejected](), 0, self._lookups
+        for each in messages:
+            rows.append(row := self._row(each))
+            size += json_length(row.context, READ_BYTES) if isinstance(row, WriteEvent) else len(row.raw)
+            lookups = self._lookups - before
+            if size >= READ_BYTES or lookups >= LOOKUPS or (lookups and monotonic() > until):
+                break
+        return rows
+
+    @property
+    def _lookups(self) -> int:
+        """Return how many schemas were requested so far."""
+        return 0
 
     def _reports(self, _: Sequence[Placed], /) -> Iterable[Mapping[str, Any]]:
         """Return the messages' reports for the ledger."""
@@ -52,6 +74,14 @@ class Messages(ABC):
     @property
     @abstractmethod
     def _positions(self) -> Positions: ...
+
+
+def _first(page: ReadMessages, begins: Mapping[int, int], count: int) -> ReadMessages:
+    """Return a page with only its first `count` messages, and the position after them."""
+    if count == len(page.messages):
+        return page
+    messages = page.messages[:count]
+    return ReadMessages({**begins, **{each.partition: each.message.offset + 1 for each in messages}}, messages)
 
 
 @dataclass(frozen=True)
@@ -75,7 +105,8 @@ class TopicEvents(Messages):
             message_columns = {"_partition": partition, "_offset": message.offset, "_timestamp": message.timestamp}
             row = self.columns.read({**message_columns, **fields})
         if isinstance(row, Rejected):
-            return Rejected(row.raw, f"{self.topic}/{partition} offset {message.offset}: {row.reason}")
+            reason = f"{self.topic}/{partition} offset {message.offset}: {row.reason}"
+            return Rejected(excerpt(row.raw, REJECT_BYTES), excerpt(reason, REASON_BYTES))
         return row
 
     def _fields(self, value: bytes) -> Mapping[str, Any] | str:
@@ -83,9 +114,15 @@ class TopicEvents(Messages):
         if self.schemas is None:
             return json_object(value.decode(errors="surrogateescape"))
         try:
-            return record(value, "value", self.schemas)[1]
+            fields = record(value, "value", self.schemas)[1]
         except Poison as error:
             return str(error)
+        is_long = json_length(fields, ROW_BYTES) > ROW_BYTES
+        return f"its fields have more than {ROW_BYTES} characters as JSON" if is_long else fields
+
+    @property
+    def _lookups(self) -> int:
+        return self.schemas.lookups if self.schemas else 0
 
     @property
     def _positions(self) -> Positions:

@@ -143,13 +143,26 @@ def test_each_value_is_written_in_its_tabled_form(value, written):
 
 
 DEEP = reduce(lambda value, _: [value], range(100_000), 1)
-REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"], [{"a\0": "\\\0"}], DEEP]
+LONG, MANY = "x" * 1000, 40_000
+"""A symbol or name that one byte of a message stands for, and more of them than a line has room for."""
+
+REFUSED = [
+    *(
+        [each]
+        for each in ("\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"], [{"a\0": "\\\0"}], DEEP)
+    ),
+    [[LONG] * MANY],
+    [{"a": [{LONG: True}] * MANY}],
+    [[Decimal("1E-1000"), Decimal("0E-1000")] * (MANY // 2)],
+    [[LONG] * (MANY // 2), {"a": [[LONG] * (MANY // 2)]}],
+]
+"""Cells of one line."""
 
 
 @each_case("number", range(len(REFUSED)))
 def test_values_that_no_database_accepts_are_refused(number):
-    with pytest.raises(Unwritable, match=r"NUL|not valid Unicode|nested too deeply"):
-        dialect.line([1, REFUSED[number]])
+    with pytest.raises(Unwritable, match=r"NUL|not valid Unicode|nested too deeply|more than 33,554,432 characters"):
+        dialect.line([1, *REFUSED[number]])
 
 
 NESTED = [

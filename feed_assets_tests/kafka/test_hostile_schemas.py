@@ -14,12 +14,14 @@ from feed_assets.core.limits import REASON_BYTES
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, registry_schemas
 from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.dialect import JSON_CHARACTERS
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message
 from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import (
     BRANCHES,
     DIGITS,
     LEVELS,
+    NAME_CHARACTERS,
     NAMES,
     NULLS,
     REPEATED_NULLS,
@@ -149,6 +151,8 @@ HOSTILE_SCHEMAS = {
     "NUL in a name": (record(field("int", "a\0b")), "a field named 'a.x00b'"),
     "half a character": ('{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}', "a field named"),
     "two of one name": (record(field("int", "f")), "two fields named 'f'"),
+    "a long name": (record(field("int", "n" * 1_025)), "1,025 characters of a name: expected at most 1,024"),
+    "a long symbol": (record(field({"type": "enum", "name": "E", "symbols": ["A" * 2_000]})), "2,000 characters of"),
     "a number for a name": (record(field("int", 5)), "a field named 5"),
     "no name": (record(field("int", None)), "a field named None"),
     "a type that nobody knows": (record(field("N" * 100_000)), "UnknownType"),
@@ -262,6 +266,8 @@ def test_the_limits_of_schemas_are_those_that_the_docs_say():
     limits = (
         f"{SCHEMA_BYTES >> 20} MiB of text with all that it refers to, {REQUESTS} requests to the registry, {NAMES:,} "
         f"named types, {LEVELS} nested types, {BRANCHES:,} branches of a union, {DIGITS:,} digits of a "
-        f"decimal, {NULLS:,} values without bytes in a message and {REPEATED_NULLS} in an item of an array or map."
+        f"decimal, {NAME_CHARACTERS:,} characters of a field's name or a symbol, "
+        f"{NULLS:,} values without bytes in a message and {REPEATED_NULLS} in an item of an array or map."
     )
     assert limits in " ".join(page.split())
+    assert f"more than {JSON_CHARACTERS:,} characters as JSON" in " ".join(page.split())

@@ -1,5 +1,6 @@
 """Schemas of a real registry: references, schemas that are not Avro, and unknown ids."""
 
+import gc
 import json
 from contextlib import closing
 from uuid import uuid4
@@ -8,7 +9,10 @@ import pytest
 import requests
 
 from feed_assets.core.errors import KafkaUnavailable
-from feed_assets.kafka import avro, registry_schemas
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import avro, decode, registry_schemas
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 PLACE = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}
@@ -66,6 +70,18 @@ def test_schemas_used_last_are_kept_within_a_limit_of_bytes(registry, found, mon
     assert (found.lookups, [*found._known]) == (3, [ids[2], ids[0]])
     found.get(ids[1])
     assert (found.lookups, [*found._known]) == (4, [ids[0], ids[1]])
+
+
+def test_layouts_of_chunks_are_kept_no_longer_than_their_schemas(registry, found, monkeypatch):
+    fields = [{"name": "kept", "type": "string"}]
+    schemas = [{"type": "record", "name": f"R{number}", "fields": fields, "doc": "x" * 1000} for number in range(4)]
+    ids = [register(registry, each)[1] for each in schemas]
+    monkeypatch.setattr(registry_schemas, "_KNOWN_CHARACTERS", 2500)
+    decoders = [Decoder(Topic(key=("kept",)), found) for _ in range(2)]
+    rows = [decoder(Message(0, None, avro.HEAD.pack(0, each) + b"\2a")) for each in ids for decoder in decoders]
+    assert rows[-1].columns is rows[-2].columns, "partitions of a topic share a layout"
+    layouts = [each for each in gc.get_objects() if isinstance(each, decode._Layout)]
+    assert sum(each.columns == rows[0].columns for each in layouts) == len(found._known) == 2
 
 
 def test_a_wrong_url_is_no_poison(registry):

@@ -1,10 +1,13 @@
 """The connector as a whole: from a real broker to files, signals and dead letters."""
 
+import math
 import re
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
+import pytest
 from confluent_kafka import KafkaError, Producer
 
 from feed_assets.core.errors import MessageUnreadable
@@ -18,7 +21,7 @@ from feed_assets.kafka.messages import LATEST, Message
 from feed_assets.kafka.signal_message import SCHEMA
 from feed_assets.kafka.topic_reader import message_of
 from feed_assets.sources.signal_events import _report
-from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, World, header
 from feed_assets_tests.support.servers import wait_until
 
 
@@ -121,19 +124,23 @@ def test_messages_that_cannot_be_unpacked_stop_their_partition_alone(world, monk
     assert world.reached(0) == 10
 
 
-def test_many_unknown_schema_ids_pause_their_partition_and_are_dead_letters(world, monkeypatch):
-    monkeypatch.setattr(service, "LOOKUPS", 5)
+@pytest.mark.parametrize(("lookups", "seconds", "letters"), [(5, math.inf, 4), (1_000, 0.0, 1)])
+def test_many_or_slow_unknown_schema_ids_pause_their_partition_and_are_dead_letters(
+    world, monkeypatch, lookups, seconds, letters
+):
+    monkeypatch.setattr(service, "LOOKUPS", lookups)
     monkeypatch.setattr(service, "LOOKUP_SECONDS", 3600.0)
     world.create(2)
     with world.connector() as running:
         world.produce(1, 1)
         running.wait(lambda: world.reached(1) == 1, "a known schema")
+        monkeypatch.setattr(service, "EXTRA_SECONDS", seconds)
         for number in range(20):
             world.send(avro.HEAD.pack(0, 1_000_000 + number))
-        running.wait(lambda: world.reached(0) == 4, "the first letters")
+        running.wait(lambda: world.reached(0) == letters, "the first letters")
         world.produce(9, 1)
         running.wait(lambda: world.reached(1) == 10, "the other partition")
-        assert (running._chunking.schemas.lookups, world.reached(0)) == (5, 4)
+        assert (running._chunking.schemas.lookups, world.reached(0)) == (1 + letters, letters)
         monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)
         running.wait(lambda: world.is_done(2), "all letters")
     assert len(world.dead_letters()) == 20
@@ -214,6 +221,36 @@ def test_headers_of_a_producer_with_our_names_are_replayed_as_they_were(world):
     world.run_until_done()
     assert settle(world.place.chunking().clients, world.name, produces=True) == 1
     assert [each.headers() for each in world.messages()] == [headers, headers]
+
+
+def test_schemas_in_turn_pause_their_partition_and_other_partitions_are_read(world, monkeypatch):
+    monkeypatch.setattr(service, "LOOKUP_SECONDS", 3600.0)
+    world.create(2)
+    with world.connector() as running:
+        world.produce(1, 1)
+        world.produce(1, 1, MORE)
+        running.wait(lambda: world.reached(1) == 2, "both schemas to be known")
+        monkeypatch.setattr(service, "EXTRA_SECONDS", 0.0)
+        for number in range(6):
+            world.produce(1, fields=(FIELDS, MORE)[number % 2])
+        running.wait(lambda: world.reached(0) == 2, "a chunk that another schema ended, and the one of that schema")
+        world.produce(8, 1)
+        running.wait(lambda: world.reached(1) == 10, "the other partition")
+        assert world.reached(0) == 2
+        monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)
+        running.wait(lambda: world.is_done(2), "all chunks")
+    world.check(2)
+
+
+def test_a_connector_started_again_at_once_with_other_topics_reads_these(world):
+    other = World(world.place)
+    world.create()
+    other.create()
+    with closing(other.schemas):
+        for each in (world, other):
+            each.produce(1)
+            each.run_until_done()
+            each.check()
 
 
 def test_headers_that_the_client_cannot_give_are_none():

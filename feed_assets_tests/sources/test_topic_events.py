@@ -11,10 +11,11 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import TopicPartition
 
 from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
-from feed_assets.core.limits import ROW_BYTES
+from feed_assets.core.limits import REASON_BYTES, REJECT_BYTES, ROW_BYTES
 from feed_assets.kafka import avro, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.registry_schemas import Schemas
+from feed_assets.sources import topic_events
 from feed_assets.sources.event_rows import Columns, Constant
 from feed_assets.sources.topic_events import TopicEvents
 from feed_assets.sources.topic_sink import TopicSink
@@ -126,6 +127,68 @@ def check_avro(theirs, schemas):
     assert (found.marker, found.partition_key, found.correlation_id) == (0, "0", "c-1")
     assert found.event_marker == event(1, "timestamp").marker
     assert "begins with byte 1: expected the magic byte 0" in rejected.reason
+
+
+LONG = {"type": "enum", "name": "Long", "symbols": ["x" * 1000]}
+LISTED = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "listed", "type": {"type": "array", "items": LONG}}]}
+"""A schema with which a byte stands for 1,000 characters."""
+
+
+def listed(schema_id, number, count, table="shop/orders"):
+    """Return a message in which so many bytes are as many long symbols."""
+    written = {"table_name": table, "at": event(1, "timestamp").marker, "run": f"c-{number}"}
+    written["listed"] = LONG["symbols"] * count
+    return avro.encoded(written, avro.parsed(json.dumps(LISTED), {}), schema_id)
+
+
+@pytest.fixture
+def with_avro(theirs, registry):
+    columns = Columns(marker="_offset", event_marker="at", correlation_id="run", context=None, others_in_context=True)
+    with closing(Schemas(registry.url)) as schemas:
+        yield TopicEvents(theirs.clients, theirs.topic, "avro", columns, schemas)
+
+
+def test_a_short_message_that_stands_for_a_long_row_is_rejected_alone_and_kept_as_an_excerpt(theirs, with_avro):
+    schema_id = with_avro.schemas.register(f"{theirs.topic}-value", LISTED)
+    for number, count_ in enumerate((1, 2_000, 1_000, 2)):
+        send(theirs, listed(schema_id, number, count_, "" if count_ == 1_000 else "shop/orders"))
+    found, (longer, invalid), _ = read_all(with_avro)
+    assert [each.correlation_id for each in found] == ["c-0", "c-3"]
+    assert longer.reason == f"{theirs.topic}/0 offset 2: its fields have more than {ROW_BYTES} characters as JSON"
+    assert "offset 4: " in invalid.reason
+    assert all(len(each.raw) <= REJECT_BYTES and len(each.reason) <= REASON_BYTES for each in (longer, invalid))
+    assert len(Columns().read({"of any other source": LONG["symbols"] * 40_000}).raw) < 100
+
+
+def test_a_read_ends_with_the_message_whose_context_fills_it_and_the_next_read_continues(
+    theirs, with_avro, monkeypatch
+):
+    schema_id = with_avro.schemas.register(f"{theirs.topic}-value", LISTED)
+    for number in range(5):
+        send(theirs, listed(schema_id, number, 2))
+    monkeypatch.setattr(topic_events, "READ_BYTES", 4_000)
+    first = with_avro.read(None, 10)
+    assert [each.correlation_id for each in first.events] == ["c-0", "c-1"]
+    assert (first.is_complete, first.waits) == (False, None)
+    assert [each.correlation_id for each in read_all(with_avro, first.position)[0]] == ["c-2", "c-3", "c-4"]
+
+
+@pytest.mark.parametrize(("most", "seconds", "rows"), [(3, 0, [3, 3, 2]), (100, 1_000, [1] * 8)])
+def test_a_read_ends_after_many_or_slow_requests_for_schemas_and_the_next_read_continues(
+    theirs, with_avro, monkeypatch, most, seconds, rows
+):
+    monkeypatch.setattr(topic_events, "LOOKUPS", most)
+    monkeypatch.setattr(topic_events, "monotonic", count(0, seconds).__next__)
+    theirs.grow(2)
+    for number in range(8):
+        send(theirs, avro.HEAD.pack(0, 1_000_000 + number), number % 2)
+    position, found, batch = None, [], None
+    while batch is None or not batch.is_complete:
+        batch = with_avro.read(position, 10)
+        position = batch.position
+        found.append([each.reason for each in batch.rejected])
+    assert [len(each) for each in found if each] == rows
+    assert sorted(int(each.split()[-1]) for reasons in found for each in reasons) == [1_000_000 + n for n in range(8)]
 
 
 def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_unavailable(broker):
