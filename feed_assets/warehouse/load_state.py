@@ -11,7 +11,7 @@ from operator import index
 from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed, WarehouseTaken
-from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.sql_text import literal, quoted, storable
 from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.engines import Connection, Engine, RefusedRow
 from feed_assets.warehouse.loader_tables import LoaderTable
@@ -250,13 +250,14 @@ def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Re
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
-    """Store why a table has stopped, cut to the allowed length."""
+    """Store why a table has stopped, cut to the allowed length, and without letters that no warehouse can store."""
+    text = storable(problem[:_MOST_OF_A_PROBLEM])
     where = f"WHERE topic = {literal(topic)}"
     connection.execute(
         f"INSERT INTO {STATE}.tables (topic) SELECT {literal(topic)} "
         f"WHERE NOT EXISTS (SELECT 1 FROM {STATE}.tables {where})"
     )
-    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(problem[:_MOST_OF_A_PROBLEM])} {where}")
+    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(text)} {where}")
 
 
 def tables(connection: Connection) -> list[TableState]:
