@@ -21,6 +21,9 @@ TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 DELETED_AT = "_deleted_at"
 """The column with the time of a deletion, in the table of deleted keys."""
 
+MOST_COLUMNS = 1_598
+"""The most columns of a table, with those that were dropped: PostgreSQL's and Redshift's limit is 1,600 with ours."""
+
 Schema = Mapping[str, Any]
 
 
@@ -141,6 +144,7 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
     record = avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is not a record: expected one, or a union of null and one.")
+    check_columns(len(record["fields"]))
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}
     if reserved := fields.keys() & TAKEN:
@@ -157,6 +161,15 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
     if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
         raise InvalidShape(f"the key field {odd[0]} is an array, map or record: expected a value that can be compared.")
     return Shape(columns=columns, key=tuple(key), owners=_owners(record))
+
+
+def check_columns(count: int) -> None:
+    """Raise InvalidShape for more columns than a table may have."""
+    if count > MOST_COLUMNS:
+        raise InvalidShape(
+            f"the table would have {count:,} columns, with those that were dropped: expected at most "
+            f"{MOST_COLUMNS:,}. Put some fields into a record or map, or make the table anew."
+        )
 
 
 def _owners(record: Schema) -> tuple[str, ...]:
