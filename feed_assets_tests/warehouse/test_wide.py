@@ -6,6 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import avro
+from feed_assets.warehouse import migrations
 from feed_assets.warehouse.load import change
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import MOST_COLUMNS, TEXT, Column, Kind, Shape, shape_of
@@ -52,6 +53,16 @@ def test_a_change_of_a_table_copies_a_limited_number_of_columns(first, second, m
         return
     with pytest.raises(InvalidShape, match=message):
         change(DUCKDB, "t", made.state, 2, second)
+
+
+def test_each_alias_of_a_schema_is_tried_once(monkeypatch):
+    """Give each field the names of all others as aliases: one way through them all is tried, not each of 7!."""
+    names, moved, tried = [f"a{n}" for n in range(7)], migrations._moved, []
+    monkeypatch.setattr(migrations, "_moved", lambda name, *more: tried.append(name) or moved(name, *more))
+    columns = [Column(name=name, kind=TEXT, aliases=tuple(names)) for name in [*names, "b", "c"]]
+    made = migrations.migrate(shape(7), Shape(columns=tuple(columns), key=()))
+    assert [each.name for each in made.shape.columns] == [*names, "b", "c"]
+    assert sorted(tried) == sorted([*names, "b", "c"])
 
 
 def test_a_new_table_copies_a_limited_number_of_columns():
