@@ -208,8 +208,11 @@ def _default(field: Schema, types: Types) -> str | None:
 
 def kind_of(schema: Any, named: Schema) -> Kind:
     """Return the kind of an Avro type. For a union, it is the kind that can store all branches, or else text."""
-    kinds = tuple(_kinds(schema, named))
-    return next((each for each in kinds if all(widens(other, each) for other in kinds)), TEXT)
+    kinds = [*dict.fromkeys(_kinds(schema, named))]
+    widest = kinds[0] if kinds else TEXT
+    for each in kinds:  # Do not compare each with all: a union may have many branches.
+        widest = widest if widens(each, widest) else each
+    return widest if all(widens(each, widest) for each in kinds) else TEXT
 
 
 def _kinds(schema: Any, named: Schema) -> Iterator[Kind]:

@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import avro
-from feed_assets.warehouse import migrations
+from feed_assets.warehouse import migrations, shapes
 from feed_assets.warehouse.load import change
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import MOST_COLUMNS, TEXT, Column, Kind, Shape, shape_of
@@ -53,6 +53,15 @@ def test_a_change_of_a_table_copies_a_limited_number_of_columns(first, second, m
         return
     with pytest.raises(InvalidShape, match=message):
         change(DUCKDB, "t", made.state, 2, second)
+
+
+def test_each_branch_of_a_union_is_compared_twice(monkeypatch):
+    names, widens, compared = [f"n.D{n}" for n in range(1, 300)], shapes.widens, []
+    monkeypatch.setattr(shapes, "widens", lambda *kinds: compared.append(kinds) or widens(*kinds))
+    fixed = {"type": "fixed", "size": 200, "logicalType": "decimal"}
+    named = {name: {**fixed, "name": name, "precision": n + 1} for n, name in enumerate(names)}
+    assert str(shapes.kind_of(["null", *names, *names], named)) == "decimal(299, 0)"
+    assert len(compared) <= 2 * len(names)
 
 
 def test_each_alias_of_a_schema_is_tried_once(monkeypatch):
