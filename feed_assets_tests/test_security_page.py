@@ -41,7 +41,11 @@ from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
 from feed_assets.sources.sinks import SINK_SECONDS
 from feed_assets.sources.sql import ORDER_BYTES, ROWS_OF_ONE_VALUE
+from feed_assets.warehouse.defaults import MOST_OF_DEFAULTS
+from feed_assets.warehouse.duck import MOST_COPIED_COLUMNS
+from feed_assets.warehouse.load_state import MOST_ROWS
 from feed_assets.warehouse.postgresql import WAIT_SECONDS
+from feed_assets.warehouse.shapes import MOST_COLUMNS
 from feed_assets_tests.support.each_case import each_case
 
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -60,6 +64,10 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("an `order_by` value of a SQL table on PostgreSQL", f"{ORDER_BYTES:,} bytes"),
         ("lineage of others, as a table or file", f"{READ_BYTES >> 20} MiB in all, {ROW_BYTES >> 20} MiB a name"),
         ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
+        ("the defaults of a schema, as a loader writes them out", f"{MOST_OF_DEFAULTS:,} values and characters"),
+        ("columns of a warehouse table, with those that were dropped", f"{MOST_COLUMNS:,}"),
+        ("columns of a DuckDB table, times the statements of a change", f"{MOST_COPIED_COLUMNS:,}"),
+        ("rows in the state tables of a warehouse", f"{MOST_ROWS:,}; 16,000 characters of a problem, 200 after "),
         ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
         (
             "what is asked of others' PostgreSQL servers",

@@ -196,7 +196,7 @@ class WarehouseBusy(WarehouseUnavailable):
 
 
 class TableBusy(WarehouseUnavailable):
-    """A transaction of another program has locked a table. Other tables can be loaded meanwhile."""
+    """A transaction of another program has locked a table, or its load needs too much memory. Others are loaded."""
 
 
 class LoadFailed(FeedAssetsError):

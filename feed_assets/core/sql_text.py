@@ -9,3 +9,8 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Return a text as a SQL string literal, with quotes escaped."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def storable(text: str) -> str:
+    """Return a text with `?` for each NUL and lone surrogate, which no database can store."""
+    return text.encode(errors="replace").decode().replace("\0", "?")

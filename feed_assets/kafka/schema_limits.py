@@ -171,9 +171,12 @@ def _fixed(size: Any) -> _Size:
 
 
 def _check_digits(schema: Mapping[str, Any]) -> None:
-    """Raise InvalidSchema for a decimal with too many digits. fastavro has already refused an invalid precision."""
+    """Raise InvalidSchema for a decimal with too many digits. fastavro has already refused other invalid numbers.
+
+    Without a precision, any scale is valid for fastavro.
+    """
     if schema.get("logicalType") == "decimal":
-        check_most(schema.get("precision") or 0, DIGITS, "digits of a decimal")
+        check_most(max(schema.get("precision") or 0, schema.get("scale") or 0), DIGITS, "digits of a decimal")
 
 
 def _check_names(names: list[Any]) -> None:

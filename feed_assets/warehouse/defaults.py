@@ -7,6 +7,12 @@ from typing import Any, cast
 
 from feed_assets.kafka import dialect
 
+MOST_OF_DEFAULTS = 1 << 18
+"""The most values and characters of all defaults of a schema, with those that records get from their fields.
+
+Without a limit, a short schema could have endless defaults: each record may contain two of the next one.
+"""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGICAL: dict[tuple[str, str], Callable[[int], object]] = {
     ("int", "date"): lambda days: (_EPOCH + timedelta(days)).date(),
@@ -19,25 +25,50 @@ _LOGICAL: dict[tuple[str, str], Callable[[int], object]] = {
 }
 
 
-def default_of(schema: Any, default: Any, named: Mapping[str, Any]) -> str | None:
-    """Return the text of a default; None stands for NULL."""
-    [[cell]] = dialect.read(dialect.line([_value(schema, default, named)]))
+class Types:
+    """The named types of a schema, and how many values and characters its defaults may still have."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self.named = named
+        self._left = MOST_OF_DEFAULTS
+
+    def count(self, size: int) -> None:
+        """Subtract some values and characters. Raise ValueError if there are too many."""
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(f"the defaults of the schema have more than {MOST_OF_DEFAULTS:,} values and characters")
+
+
+def default_of(schema: Any, default: Any, types: Types) -> str | None:
+    """Return the text of a default; None stands for NULL. A default of another type may raise any exception."""
+    [[cell]] = dialect.read(dialect.line([_value(schema, default, types)]))
     return cell
 
 
-def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
+def is_decimal(schema: Mapping[str, Any]) -> bool:
+    """Return whether an Avro type of bytes has decimals. Avro ignores the logical type if its attributes are invalid.
+
+    The connector then writes bytes, too.
+    """
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    is_valid = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0
+    return schema.get("logicalType") == "decimal" and is_valid
+
+
+def _value(schema: Any, default: Any, types: Types) -> object:
     """Return the value that a default's JSON stands for. In a union, it is a value of the first non-null branch."""
+    types.count(1 + (len(default) if isinstance(default, str) else 0))
     if default is None:
         return None
     if isinstance(schema, list):
-        return _value(next(each for each in cast(list[Any], schema) if each != "null"), default, named)
-    definition = written_out(schema, named)
+        return _value(next(each for each in cast(list[Any], schema) if each != "null"), default, types)
+    definition = written_out(schema, types.named)
     name = definition["type"]
     if not isinstance(name, str):
-        return _value(name, default, named)
+        return _value(name, default, types)
     if (read := _NESTED.get(name)) is not None:
-        return read(definition, default, named)
-    return _LOGICAL.get((name, str(definition.get("logicalType", ""))), lambda value: value)(default)
+        return read(definition, default, types)
+    return _LOGICAL.get((name, str(definition.get("logicalType", ""))), lambda value: value)(cast(Any, default))
 
 
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -47,32 +78,35 @@ def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
     return named.get(schema, {"type": schema})
 
 
-def _record(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
+def _record(schema: Mapping[str, Any], default: Any, types: Types) -> object:
+    types.count(sum(len(each["name"]) for each in schema["fields"]))
     values = {**{each["name"]: each.get("default") for each in schema["fields"]}, **default}
-    return {each["name"]: _value(each["type"], values[each["name"]], named) for each in schema["fields"]}
+    return {each["name"]: _value(each["type"], values[each["name"]], types) for each in schema["fields"]}
 
 
-def _array(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
-    return [_value(schema["items"], each, named) for each in default]
+def _array(schema: Mapping[str, Any], default: Any, types: Types) -> object:
+    return [_value(schema["items"], each, types) for each in default]
 
 
-def _map(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
-    return {name: _value(schema["values"], each, named) for name, each in default.items()}
+def _map(schema: Mapping[str, Any], default: Any, types: Types) -> object:
+    types.count(sum(map(len, default)))
+    return {name: _value(schema["values"], each, types) for name, each in default.items()}
 
 
-def _bytes(schema: Mapping[str, Any], default: Any, _: Mapping[str, Any]) -> object:
+def _bytes(schema: Mapping[str, Any], default: Any, types: Types) -> object:
     """Return the bytes of a default, or the decimal in them. Each character stands for the byte with its code."""
     content = str(default).encode("latin-1")
-    if schema.get("logicalType") != "decimal":
+    if not is_decimal(schema):
         return content
-    return Decimal(f"{int.from_bytes(content, signed=True)}E-{schema.get('scale', 0)}")
+    types.count(schema.get("scale", 0))
+    return Decimal(f"{int.from_bytes(content, signed=True)}E-{int(schema.get('scale', 0))}")
 
 
-def _float(_: Mapping[str, Any], default: Any, __: Mapping[str, Any]) -> object:
+def _float(_: Mapping[str, Any], default: Any, __: Types) -> object:
     return float(default)
 
 
-_NESTED: dict[str, Callable[[Mapping[str, Any], Any, Mapping[str, Any]], object]] = {
+_NESTED: dict[str, Callable[[Mapping[str, Any], Any, Types], object]] = {
     "record": _record,
     "array": _array,
     "map": _map,

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import duckdb
 
-from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseBusy, WarehouseUnavailable
+from feed_assets.core.errors import InvalidShape, LoadFailed, TableBusy, WarehouseBusy, WarehouseUnavailable
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.home import refuse_others_folder
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
@@ -38,6 +38,13 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": False,
 }
 
+MOST_COPIED_COLUMNS = 1 << 21
+"""The most columns of all statements of one change of a table.
+
+Each statement that changes a column or its comment copies all columns of the table into memory until the COMMIT, about
+300 bytes for each. The memory limit does not count them.
+"""
+
 BUSY_SECONDS = 5.0
 """Seconds to wait for another process that has the file open. Most loads and queries take less time."""
 
@@ -53,7 +60,6 @@ _TURN = RLock()
 _MAY_BE_OVER = (
     duckdb.IOException,
     duckdb.TransactionException,
-    duckdb.OutOfMemoryException,
     duckdb.ConnectionException,
 )
 
@@ -63,6 +69,7 @@ class DuckDB(Engine):
 
     json, has_keys, tells_deleted, most_digits = "json", False, False, 38
     counts_passed = thins = True
+    most_copied_columns = MOST_COPIED_COLUMNS
 
     @property
     def now(self) -> str:
@@ -225,9 +232,15 @@ def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "")
 
 @contextmanager
 def translated(path: Path | None = None) -> Generator[None]:
-    """Translate DuckDB's errors into ours: WarehouseBusy or WarehouseUnavailable if temporary, else LoadFailed."""
+    """Translate DuckDB's errors into ours: WarehouseBusy or WarehouseUnavailable if temporary, else LoadFailed.
+
+    If a load needs too much memory, only its table is affected: raise TableBusy.
+    """
     try:
         yield
+    except duckdb.OutOfMemoryException as error:
+        message = " ".join(str(error).split())
+        raise TableBusy(f"DuckDB cannot do it now: {message}. {_advice(message, path)}") from error
     except _MAY_BE_OVER as error:
         message = " ".join(str(error).split())
         kind = WarehouseBusy if _LOCKED in message else WarehouseUnavailable

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
-from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape, check_columns
 
 TYPES = {
     "boolean": "boolean",
@@ -85,6 +85,8 @@ class Engine(ABC):
     """True if `newest` uses up the staging table. Otherwise that table remains."""
     most_digits: int
     """The most digits of a decimal."""
+    most_copied_columns: int | None = None
+    """The most columns of all statements of one change of a table; None if a statement does not copy the others."""
     own_columns: frozenset[str] = frozenset()
     """Built-in columns of every table, whose names no other column may have."""
     reads_chunks: bool = False
@@ -133,6 +135,7 @@ class Engine(ABC):
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot store."""
+        check_columns(len(shape.columns) + len(shape.dropped))
         for name in (table, *(each.name for each in shape.columns)):
             if "\0" in name or any("\ud800" <= letter < "\ue000" for letter in name):
                 raise InvalidShape(f"{name!r} is not a name in a warehouse: expected Unicode without NUL. Rename it.")

@@ -56,15 +56,27 @@ def change(engine: Engine, table: str, state: TopicState, schema_id: int | None,
         return TableChange((), state)
     if state.shape is None or state.schema_id is None:
         engine.check(table, shape)
-        return TableChange(
-            tuple(statements.create(engine, table, shape)), replace(state, schema_id=schema_id, shape=shape)
-        )
+        created = tuple(statements.create(engine, table, shape))
+        _check_copied(engine, len(created), shape)
+        return TableChange(created, replace(state, schema_id=schema_id, shape=shape))
     is_newer = schema_id > state.schema_id
     steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
     places(merged, shape)
     engine.check(table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
+    _check_copied(engine, len(altered), state.shape, merged)
     return TableChange(tuple(altered), replace(state, schema_id=max(schema_id, state.schema_id), shape=merged))
+
+
+def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:
+    """Raise InvalidShape if `count` statements would copy too many columns of a table with these shapes."""
+    columns, most = max(len(each.columns) for each in shapes), engine.most_copied_columns
+    if most is not None and count * columns > most:
+        raise InvalidShape(
+            f"the change of the table takes {count:,} statements, each for all {columns:,} columns: expected at most "
+            f"{most // columns:,} statements, because this warehouse keeps the columns of each in memory. Change fewer "
+            "fields at once, give the table fewer columns or comments, or make it anew."
+        )
 
 
 def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shape: Shape | None) -> TopicState:

@@ -11,7 +11,8 @@ from operator import index
 from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed, WarehouseTaken
-from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.limits import NAME_BYTES
+from feed_assets.core.sql_text import literal, quoted, storable
 from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.engines import Connection, Engine, RefusedRow
 from feed_assets.warehouse.loader_tables import LoaderTable
@@ -23,6 +24,12 @@ _REFUSED_AT_ONCE = 1000
 
 _MOST_OF_A_PROBLEM = 16_000
 """The most characters of a problem: in UTF-8 they fit into a text column of any warehouse."""
+
+MOST_ROWS = 10_000
+"""The most topic partitions in the state tables, which a reader holds in memory."""
+
+WHOLE_PROBLEMS, _CUT_PROBLEM = 1_000, 200
+"""The number of rows that are read with their whole problem, and the characters that are read of further ones."""
 
 _NOBODY = ""
 """Holder of a released lease. The lease's row stays. So if two loaders start at once, one waits for the other."""
@@ -250,26 +257,34 @@ def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Re
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
-    """Store why a table has stopped, cut to the allowed length."""
+    """Store why a table has stopped, cut to the allowed length, and without letters that no warehouse can store."""
+    text = storable(problem[:_MOST_OF_A_PROBLEM])
     where = f"WHERE topic = {literal(topic)}"
     connection.execute(
         f"INSERT INTO {STATE}.tables (topic) SELECT {literal(topic)} "
         f"WHERE NOT EXISTS (SELECT 1 FROM {STATE}.tables {where})"
     )
-    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(problem[:_MOST_OF_A_PROBLEM])} {where}")
+    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(text)} {where}")
 
 
 def tables(connection: Connection) -> list[TableState]:
     """Return every topic partition in the state tables, sorted by name and number.
 
-    A time of a load that no load can have written is None.
+    A time of a load that no load can have written is None. Rows with a longer name than a topic or dataset may have are
+    left out, and problems are cut. Raise LoadFailed for more than `MOST_ROWS` rows.
     """
     moment = f"CASE WHEN {loader_tables.is_possible('loaded_at')} THEN loaded_at END"
     refused = f"SELECT topic, topic_partition, count(*) AS refused FROM {STATE}.refused GROUP BY topic, topic_partition"
+    order = "ORDER BY t.topic, p.topic_partition"
+    is_whole = f"row_number() OVER ({order}) <= {WHOLE_PROBLEMS}"
+    problem = f"left(problem, CASE WHEN {is_whole} THEN {_MOST_OF_A_PROBLEM} ELSE {_CUT_PROBLEM} END)"
     rows = connection.execute(
-        f"SELECT t.topic, p.topic_partition, schema_id, next_offset, {moment}, COALESCE(r.refused, 0), problem "
+        f"SELECT t.topic, p.topic_partition, schema_id, next_offset, {moment}, COALESCE(r.refused, 0), {problem} "
         f"FROM {STATE}.tables t LEFT JOIN {STATE}.positions p ON p.topic = t.topic "
         f"LEFT JOIN ({refused}) r ON r.topic = p.topic AND r.topic_partition = p.topic_partition "
-        "WHERE t.topic IS NOT NULL ORDER BY t.topic, p.topic_partition"
+        f"WHERE length(t.topic) <= {NAME_BYTES} {order} LIMIT {MOST_ROWS + 1}"
     )
+    if len(rows) > MOST_ROWS:
+        advice = f"Delete the rows of {STATE}.tables and {STATE}.positions that no load has written."
+        raise loader_tables.altered("tables", f"more than {MOST_ROWS:,} rows", "one for each partition", advice)
     return [TableState(*each) for each in rows]

@@ -4,6 +4,7 @@ A session begins with the state in the state tables. After any failure or kill, 
 one table cannot continue, only that table stops, and the state tables get the reason. Only one loader has the lease.
 """
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Generator, Mapping
@@ -19,6 +20,7 @@ from feed_assets.core.errors import (
     TableBusy,
     WarehouseBusy,
     WarehouseTaken,
+    in_short,
 )
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
@@ -32,6 +34,8 @@ from feed_assets.warehouse.follower import Follower
 from feed_assets.warehouse.lease import RENEW_SECONDS
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
+
+_logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks for new signals and updates."""
@@ -140,6 +144,13 @@ def counted(number: int, noun: str) -> str:
 def holder() -> str:
     """Return a unique name for a holder of the lease."""
     return f"process {os.getpid()} of {socket.gethostname()} ({uuid4().hex[:8]})"
+
+
+def _unexpected(name: str, error: Exception) -> LoadFailed:
+    """Return the error that stops a table after an exception that is not one of ours."""
+    failed = LoadFailed(f"{name} cannot be loaded: {in_short(error)}. Look at its newest schema, and at the log.")
+    failed.__cause__ = error
+    return failed
 
 
 class LoaderSession:
@@ -254,6 +265,9 @@ class LoaderSession:
                 raise
             except FeedAssetsError as error:
                 self._stop(name, error)
+            except Exception as error:  # A schema, a chunk or a driver may raise anything.
+                _logger.exception("%s failed", name)
+                self._stop(name, _unexpected(name, error))
             self._renew()
 
     def _stop(self, name: str, error: FeedAssetsError) -> None:

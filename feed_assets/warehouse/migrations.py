@@ -166,27 +166,29 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
     """
     columns, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
     sources: dict[str, Column] = {}
+    tried = set[str]()
     for name in [each for each in fields if each not in columns]:
-        moved = _moved(name, columns, fields, {each.name for each in sources.values()})
+        moved = _moved(name, columns, fields, tried)
         sources |= {each: columns[alias] for each, alias in moved.items()}
     used_names = {each.name for each in sources.values()}
     return sources | {name: columns[name] for name in fields if name in columns.keys() - sources.keys() - used_names}
 
 
-def _moved(
-    name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], used_names: set[str]
-) -> dict[str, str]:
+def _moved(name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], tried: set[str]) -> dict[str, str]:
     """Return the alias by which the field `name` finds its column, as a mapping; {} if no alias fits.
 
     If the alias is also the name of another new field, that field must find a column by an alias of its own. Then the
     mapping has the aliases of both fields.
+
+    Each alias is tried once for all fields, and added to `tried`: it is used now, or leads to no column that is free.
     """
     for alias in fields[name].aliases:
-        if alias not in columns or alias in used_names:
+        if alias not in columns or alias in tried:
             continue
+        tried.add(alias)
         if alias not in fields:
             return {name: alias}
-        if further_moves := _moved(alias, columns, fields, {*used_names, alias}):
+        if further_moves := _moved(alias, columns, fields, tried):
             return {name: alias, **further_moves}
     return {}
 

@@ -1,12 +1,14 @@
 """A table's shape, made from an Avro schema: columns of kinds that have a type in every warehouse."""
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
-from feed_assets.warehouse.defaults import default_of, written_out
+from feed_assets.core.sql_text import storable
+from feed_assets.warehouse.defaults import Types, default_of, is_decimal, written_out
 
 if TYPE_CHECKING:
     from feed_assets.kafka import avro
@@ -18,6 +20,9 @@ TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
 DELETED_AT = "_deleted_at"
 """The column with the time of a deletion, in the table of deleted keys."""
+
+MOST_COLUMNS = 1_598
+"""The most columns of a table, with those that were dropped: PostgreSQL's and Redshift's limit is 1,600 with ours."""
 
 Schema = Mapping[str, Any]
 
@@ -139,6 +144,7 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
     record = avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is not a record: expected one, or a union of null and one.")
+    check_columns(len(record["fields"]))
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}
     if reserved := fields.keys() & TAKEN:
@@ -150,43 +156,63 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
             f"the key has a field {DELETED_AT}, which is reserved in the table of deleted keys. Rename the field."
         )
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
-    columns = (*absent, *(_column(each, key, named) for each in fields.values()))
+    types = Types(named)
+    columns = (*absent, *[_column(each, key, types) for each in fields.values()])
     if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
         raise InvalidShape(f"the key field {odd[0]} is an array, map or record: expected a value that can be compared.")
     return Shape(columns=columns, key=tuple(key), owners=_owners(record))
 
 
+def check_columns(count: int) -> None:
+    """Raise InvalidShape for more columns than a table may have."""
+    if count > MOST_COLUMNS:
+        raise InvalidShape(
+            f"the table would have {count:,} columns, with those that were dropped: expected at most "
+            f"{MOST_COLUMNS:,}. Put some fields into a record or map, or make the table anew."
+        )
+
+
 def _owners(record: Schema) -> tuple[str, ...]:
     """Return the owners; () if the attribute is not a list of texts. Avro does not define it, so it may be anything."""
     attribute: Any = record.get("owners")
-    owners = cast(list[Any], attribute) if isinstance(attribute, list) else []
-    return tuple(owners) if all(isinstance(each, str) for each in owners) else ()
+    texts = _texts(attribute)
+    return texts if isinstance(attribute, list) and len(texts) == len(cast(list[Any], attribute)) else ()
 
 
-def _column(field: Schema, key: Sequence[str], named: Schema) -> Column:
-    name, is_key = str(field["name"]), field["name"] in key
+def _texts(attribute: Any) -> tuple[str, ...]:
+    """Return the texts in a list that a warehouse can store; () if the attribute is not a list."""
+    entries = cast(list[Any], attribute) if isinstance(attribute, list) else []
+    return tuple(each for each in entries if isinstance(each, str) and each == storable(each))
+
+
+def _column(field: Schema, key: Sequence[str], types: Types) -> Column:
+    name, is_key, doc = str(field["name"]), field["name"] in key, field.get("doc")
     return Column(
         name=name,
-        kind=kind_of(field["type"], named),
+        kind=kind_of(field["type"], types.named),
         is_nullable=not is_key and "null" in _branches(field["type"]),
-        default=None if is_key or "default" not in field else _default(field, named),
-        comment=str(field.get("doc", "")),
-        aliases=tuple(map(str, field.get("aliases", ()))),
+        default=None if is_key or "default" not in field else _default(field, types),
+        comment=storable(doc) if isinstance(doc, str) else "",
+        aliases=_texts(field.get("aliases")),
     )
 
 
-def _default(field: Schema, named: Schema) -> str | None:
+def _default(field: Schema, types: Types) -> str | None:
     try:
-        return default_of(field["type"], field["default"], named)
-    except (OverflowError, ValueError) as error:
+        return default_of(field["type"], field["default"], types)
+    except Exception as error:  # A schema may give any JSON as the default of any type.
         expected = "expected a moment from year 1 to 9999, or another value of its type"
-        raise InvalidShape(f"the default of {field['name']} is {field['default']!r} ({error}): {expected}.") from error
+        default = reprlib.repr(field["default"])
+        raise InvalidShape(f"the default of {field['name']} is {default} ({error!s:.200}): {expected}.") from error
 
 
 def kind_of(schema: Any, named: Schema) -> Kind:
     """Return the kind of an Avro type. For a union, it is the kind that can store all branches, or else text."""
-    kinds = tuple(_kinds(schema, named))
-    return next((each for each in kinds if all(widens(other, each) for other in kinds)), TEXT)
+    kinds = [*dict.fromkeys(_kinds(schema, named))]
+    widest = kinds[0] if kinds else TEXT
+    for each in kinds:  # Do not compare each with all: a union may have many branches.
+        widest = widest if widens(each, widest) else each
+    return widest if all(widens(each, widest) for each in kinds) else TEXT
 
 
 def _kinds(schema: Any, named: Schema) -> Iterator[Kind]:
@@ -200,10 +226,9 @@ def _kinds(schema: Any, named: Schema) -> Iterator[Kind]:
 
 
 def _kind(name: str, schema: Schema) -> Kind:
-    logical = str(schema.get("logicalType", ""))
-    if logical == "decimal" and name in ("bytes", "fixed"):
+    if name in ("bytes", "fixed") and is_decimal(schema):
         return Kind(name="decimal", precision=schema["precision"], scale=schema.get("scale", 0))
-    return _LOGICAL.get((name, logical)) or _PRIMITIVE.get(name, _JSON)
+    return _LOGICAL.get((name, str(schema.get("logicalType", "")))) or _PRIMITIVE.get(name, _JSON)
 
 
 def _branches(schema: Any) -> list[Any]:

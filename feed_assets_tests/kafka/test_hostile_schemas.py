@@ -147,6 +147,7 @@ HOSTILE_SCHEMAS = {
     "digits": (record(field(decimal(50_000_000))), "50,000,000 digits"),
     "digits of a fixed": (record(field(decimal(2_000, type="fixed", name="X", size=1_000))), "2,000 digits"),
     "more digits behind the point than there are": (record(field(decimal(7, scale=50_000_000))), "the precision of 7"),
+    "digits behind the point alone": (record(field(decimal(None, scale=50_000_000))), "50,000,000 digits"),
     "checked already": (record(field("nowhere"), __fastavro_parsed=True), "fastavro reserves"),
     "NUL in a name": (record(field("int", "a\0b")), "a field named 'a.x00b'"),
     "half a character": ('{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}', "a field named"),

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from feed_assets.cli.warehouse_looks import WarehouseLooks
-from feed_assets.core.errors import FeedAssetsError, InvalidSetting, LoadFailed, WarehouseUnavailable
+from feed_assets.core.errors import FeedAssetsError, InvalidSetting, LoadFailed, TableBusy, WarehouseUnavailable
 from feed_assets.kafka import clients
 from feed_assets.settings import Settings
 from feed_assets.warehouse import duck, postgresql
@@ -40,7 +40,7 @@ def test_a_wrong_password_names_the_setting_and_how_it_is_written():
 
 def test_a_block_that_does_not_fit_into_memory_is_no_lock():
     with (
-        pytest.raises(WarehouseUnavailable, match=r"DuckDB may use 1GB: load fewer chunks at once"),
+        pytest.raises(TableBusy, match=r"DuckDB may use 1GB: load fewer chunks at once"),
         duck.translated(),
     ):
         raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 1.1 GiB")

@@ -8,10 +8,12 @@ from threading import Timer
 
 import pytest
 
-from feed_assets.core.errors import InvalidSetting, WarehouseBusy
+from feed_assets.core.errors import InvalidSetting, LoadFailed, WarehouseBusy
 from feed_assets.core.feeds import Feed
-from feed_assets.warehouse import duck, loader
+from feed_assets.warehouse import duck, load_state, loader
+from feed_assets.warehouse.dataset import DatasetTable
 from feed_assets_tests.support.duckdb_holder import held_open, release
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, table, target_of
 
@@ -54,6 +56,26 @@ def test_a_single_load_waits_for_an_open_file_and_says_so(target, dataset, path,
     assert pauses == [1, 2]
     assert table(target.engine, dataset, "n") == [(1,)]
     assert "warehouse main: waits 2 s, then tries again: DuckDB cannot do it now" in capsys.readouterr().err
+
+
+@each_case("error", [KeyError("precision"), RuntimeError("std::bad_cast"), MemoryError(), ValueError("\ud800 \0")])
+def test_an_unexpected_error_stops_its_table_alone(target, dataset, local_board, ledger, monkeypatch, error):
+    broken = Dataset(local_board, ledger, Feed.parse("ads/broken/v1.0"))
+    load_all = DatasetTable.load_all
+
+    def failing(self):
+        if self.name == broken.name:
+            raise error
+        load_all(self)
+
+    monkeypatch.setattr(DatasetTable, "load_all", failing)
+    dataset.publish("2026-01-01", {"n": len(str(error))})
+    with pytest.raises(LoadFailed, match=f"ads/broken/v1.0 cannot be loaded: {type(error).__name__}: "):
+        loader.once(target, {each.name: each.published for each in (broken, dataset)})
+    assert table(target.engine, dataset, "n") == [(len(str(error)),)]
+    with opened(target.engine) as connection:
+        problems = {each.topic: each.problem for each in load_state.tables(connection)}
+    assert (problems[dataset.name], type(error).__name__ in problems[broken.name]) == (None, True)
 
 
 def test_one_load_gives_up_on_a_file_that_stays_open(target, dataset, path, monkeypatch):

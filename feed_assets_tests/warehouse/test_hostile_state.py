@@ -205,6 +205,25 @@ def test_a_lease_that_is_none_is_refused_and_free_again_once_its_rows_are_delete
 
 
 @pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
+def test_what_is_read_of_other_rows_in_the_state_tables_is_limited(url, monkeypatch):
+    engine = engine_of(url)
+    monkeypatch.setattr(load_state, "WHOLE_PROBLEMS", 2)
+    with opened(engine) as connection:
+        load_state.prepare(connection, engine)
+        for name in ("a", "b", "c", "z" * 501, "z" * 500):
+            row = f"VALUES ('{name}', repeat('\U0001f600', 1000000))"
+            connection.execute(f"INSERT INTO feed_assets.tables (topic, problem) {row}")
+        states = load_state.tables(connection)
+        lengths = {"a": 16_000, "b": 16_000, "c": 200, "z" * 500: 200}
+        assert {each.topic: len(each.problem or "") for each in states} == lengths
+        monkeypatch.setattr(load_state, "MOST_ROWS", 4)
+        assert load_state.tables(connection) == states
+        monkeypatch.setattr(load_state, "MOST_ROWS", 3)
+        with pytest.raises(LoadFailed, match="more than 3 rows; expected one for each partition"):
+            load_state.tables(connection)
+
+
+@pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
 def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
     engine = engine_of(url)
     with opened(engine) as connection:

@@ -54,6 +54,10 @@ def column(type_, **more):
         (["long", "double"], "text"),
         (["null", "string", "int"], "text"),
         (["string", {"type": "array", "items": "int"}], "text"),
+        ({"type": "bytes", "logicalType": "decimal"}, "bytes"),
+        ({"type": "bytes", "logicalType": "decimal", "scale": 2}, "bytes"),
+        ({**DECIMAL, "precision": 0, "scale": 0}, "bytes"),
+        ({**DECIMAL, "scale": None}, "bytes"),
     ],
 )
 def test_every_avro_type_has_a_kind(type_, kind):
@@ -92,15 +96,27 @@ def test_a_type_may_be_a_name():
         ({"type": "array", "items": {"type": "int", "logicalType": "date"}}, [0], '["1970-01-01"]'),
         ({"type": "map", "values": "bytes"}, {"a": "\x01"}, '{"a":"01"}'),
         ({"type": "record", "name": "X", "fields": [{"name": "x", "type": "int", "default": 1}]}, {}, '{"x":1}'),
+        ({"type": "bytes", "logicalType": "decimal"}, "\x05", "05"),
+        ({"type": "bytes", "logicalType": "decimal", "scale": 900}, "\x05", "05"),
     ],
 )
 def test_a_default_is_written_as_a_value_is(type_, default, text):
     assert column(type_, default=default).default == text
 
 
-def test_names_and_docs_come_along():
-    found = column("int", doc="so many", aliases=["g"])
-    assert (found.comment, found.aliases) == ("so many", ("g",))
+@each_case(
+    ("doc", "aliases", "comment", "names"),
+    [
+        ("so many", ["g"], "so many", ("g",)),
+        ("\ud800 of\0 \U0001f600", ["g", "\ud800", "h\0"], "? of? \U0001f600", ("g",)),
+        (None, [], "", ()),
+        (["no text"], ["g", 5, None], "", ("g",)),
+    ],
+)
+def test_names_and_docs_come_along(doc, aliases, comment, names):
+    found = column("int", doc=doc, aliases=aliases)
+    assert (found.comment, found.aliases) == (comment, names)
+    assert found.model_dump_json().encode()
 
 
 def test_a_key_is_never_null_and_may_be_the_message_s():
@@ -148,10 +164,35 @@ def test_a_union_of_names_is_looked_up():
     assert kind_of(["null", "n.X"], {"n.X": {"type": "fixed", "name": "n.X", "size": 1}}).name == "bytes"
 
 
-@each_case("type_", [{"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}])
-def test_a_default_that_no_table_holds_is_refused(type_):
-    with pytest.raises(InvalidShape, match=r"the default of f is 2147483647\d*"):
-        column(type_, default=2**31 - 1 if type_["type"] == "int" else 2147483647000000000)
+def laughs(levels):
+    """Return a record of 2^levels values by its default alone: each record has the next one twice."""
+    fields = [{"name": "a", "type": "int", "default": 1}]
+    for n in range(levels):
+        record = {"type": "record", "name": f"L{n}", "fields": fields}
+        fields = [{"name": "a", "type": record, "default": {}}, {"name": "b", "type": f"L{n}", "default": {}}]
+    return {"type": "record", "name": "L", "fields": fields}
+
+
+OF_ITSELF = {"name": "a", "type": "X", "default": {}}
+
+
+@each_case(
+    ("type_", "default", "message"),
+    [
+        ({"type": "int", "logicalType": "date"}, 2**31 - 1, r"2147483647 "),
+        ({"type": "long", "logicalType": "timestamp-micros"}, 2147483647000000000, r"2147483647000000000 "),
+        ([{"type": "record", "name": "X", "fields": [{"name": "a", "type": ["null", "X"]}]}, "null"], {"a": 5}, ""),
+        ([{"type": "record", "name": "X", "fields": [OF_ITSELF]}, "null"], {}, ""),
+        (["string", "null"], "\ud800", ".*not valid Unicode"),
+        (["string", "null"], "a\0b", ".*NUL"),
+        (laughs(20), {}, ".*more than 262,144 values and characters"),
+        ({"type": "array", "items": laughs(10)}, [{}] * 100, ".*more than 262,144 values and characters"),
+        ("string", "x" * 300_000, ".*more than 262,144 values and characters"),
+    ],
+)
+def test_a_default_that_no_table_holds_is_refused(type_, default, message):
+    with pytest.raises(InvalidShape, match=f"the default of f is {message}"):
+        column(type_, default=default)
 
 
 def test_a_key_has_no_name_of_ours():
