@@ -1,6 +1,7 @@
 """A partner's S3 with wrong answers: nothing outside is reached, and other files are still pulled."""
 
 import gc
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from feed_assets.core.errors import BlackboardUnavailable
-from feed_assets.feeds import answers, s3_others, s3_pages
+from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.feeds import answers, read, s3_others, s3_pages
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.s3_others import ServedObject
+from feed_assets.feeds.s3_others import ServedObject, Span
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.pull_partners import FIRST, Partner, wrong_files
+from feed_assets_tests.support.pull_partners import FEED, FIRST, Partner, wrong_files
 
 BODY = b"id\n1\n"
 MODIFIED = "Thu, 29 Feb 2024 05:00:00 GMT"
@@ -152,7 +154,7 @@ def test_the_stand_in_partner_is_pulled_like_any_store(partner):
     assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@each_case("status", [301, 302, 307, 308])
 def test_a_partner_s_redirect_is_not_followed_and_our_token_stays_private(status, partner, served):
     elsewhere = Served()
     with serving(elsewhere) as url:
@@ -186,28 +188,67 @@ def test_file_whose_bytes_do_not_arrive_is_refused_and_the_others_are_pulled(hea
         assert len(partner.held()["2024-02-29-00:00"]) == 2
 
 
-def test_file_that_is_larger_than_it_was_listed_is_not_copied(partner, served, monkeypatch):
+@each_case("headers", [{}, {"Content-Range": "bytes 0-4/5"}])
+def test_file_that_is_larger_than_it_was_listed_is_not_copied(headers, partner, served, monkeypatch, tmp_path):
     copied = []
     monkeypatch.setattr(ServedObject, "stream", lambda *_: copied.append(1) or iter(()))
     served.objects = {BAD: 5}
-    served.answers[BAD] = (200, {"Content-Length": str(1 << 60)}, b"id")
+    served.answers[BAD] = (200, {"Content-Length": str(1 << 60), **headers}, b"id")
     assert partner.look()
+    update = Update(Partition(FEED, "2024-02-29-04:00"), "1", partner.theirs.files("out"))
+    with pytest.raises(BlackboardUnavailable if headers else UpdateChanged):
+        read.download(partner.theirs, update, tmp_path / "copy")
     assert copied == []
 
 
-@each_case("name", ["Content-Length", "Last-Modified"])
-def test_answer_without_a_header_that_each_store_sends_is_an_error_of_the_store(name):
-    found = {"ContentLength": 5, "LastModified": None, "Body": Endless()}
-    del found[name.replace("-", "")]
-    with pytest.raises(OSError, match=f"the answer for key has no {name}"):
-        ServedObject("key", found)
+def answer(content_range: str | None, **changes):
+    found = {"ContentLength": 5, "LastModified": None, "Body": Endless(), "ContentRange": content_range, **changes}
+    return {name: value for name, value in found.items() if value is not None or name == "LastModified"}
+
+
+WHOLE, PART = None, Span(2, 6)
+
+
+@each_case(
+    ("span", "found", "problem"),
+    [
+        (WHOLE, answer(None, ContentLength=None), "has no Content-Length"),
+        (WHOLE, {"ContentLength": 5, "Body": Endless()}, "has no Last-Modified"),
+        (WHOLE, answer("bytes 0-4/5"), "has a Content-Range: expected the whole object"),
+        (PART, answer(None), "has 5 bytes and the Content-Range ''"),
+        (PART, answer("bytes 2-6/9", ContentLength=1 << 40), "has 1099511627776 bytes"),
+        (PART, answer("bytes 1-5/9"), "Content-Range 'bytes 1-5/9': expected bytes=2-6"),
+        (PART, answer("bytes 2-8/9", ContentLength=7), "expected bytes=2-6"),
+        (PART, answer("bytes 2-6/*"), "expected bytes=2-6"),
+        (PART, answer(f"bytes 2-6/{'9' * 5000}"), "expected bytes=2-6"),
+        (Span(2), answer("bytes 2-6/9"), "expected bytes=2-"),
+    ],
+)
+def test_answer_that_does_not_fit_its_request_is_an_error_of_the_store(span, found, problem):
+    with pytest.raises(OSError, match=f"the answer for key .*{re.escape(problem)}"):
+        ServedObject("key", found, span)
+
+
+@each_case(("span", "whole"), [(PART, 9), (Span(2, 20), 7), (Span(2), 7)])
+def test_requested_range_has_the_size_of_its_object(span, whole):
+    assert ServedObject("key", answer(f"bytes 2-6/{whole}"), span).meta["size"] == whole
+
+
+@each_case(("sent", "limit"), [(5, 0), (5, 3), (1 << 20, 65), (1, 65)])
+def test_read_with_a_limit_ends_there_whatever_size_was_announced(sent, limit, monkeypatch):
+    board, raw = Blackboard.open("memory://"), Endless(sent)
+    body = ServedObject("key", answer(None, Body=raw, ContentLength=1000))
+    body.meta["size"] = 1
+    monkeypatch.setattr(board, "_stored", lambda *_: body)
+    assert board.get("key", limit) == b"x" * limit
+    assert raw.reads == -(-limit // min(sent, max(limit, 1)))
 
 
 def body_of(raw: Endless, size: int) -> ServedObject:
     """Return a body of `size` bytes, by a clock on which each read takes 10 seconds."""
     clock = count(0, 10)
     found = {"ContentLength": size, "Body": raw, "LastModified": None}
-    return ServedObject("key", found, lambda: float(next(clock)))
+    return ServedObject("key", found, now=lambda: float(next(clock)))
 
 
 @each_case("size", [64 << 20, 20 << 30, 1 << 60])
