@@ -26,7 +26,7 @@ from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
 from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
-from feed_assets.intake.pull import TURN
+from feed_assets.intake.pull import KEY_BYTES, TURN
 from feed_assets.intake.pull_room import RESERVE
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
@@ -74,6 +74,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
             f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s, "
             f"{BODY_SECONDS // 3600} h in all",
         ),
+        ("the key of a pulled file", f"{KEY_BYTES:,} bytes"),
         ("disk for a pulled file", f"{RESERVE >> 30} GiB stays free"),
         ("requests to a pulled partner, one after the other", f"{TURN // timedelta(hours=1)} h"),
         (

@@ -129,8 +129,9 @@ class S3Pages:
             BotoCoreError,
             ClientError,
             ResponseParserError,
+            RuntimeError,
             ValueError,
-        ) as error:  # ValueError is raised for invalid headers.
+        ) as error:  # For invalid headers and times, botocore raises ValueError or RuntimeError.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # An error by timeout has no response.
             code = str(response.get("Error", {}).get("Code", "none"))[:100]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
