@@ -32,6 +32,7 @@ from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
 from feed_assets.runs.notified_partitions import MESSAGES_PER_LOOK
+from feed_assets.sources.cells import NUMBER_CHARACTERS
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
@@ -54,6 +55,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("one read of a source", f"{ROWS_PER_READ:,} rows, about {READ_BYTES >> 20} MiB"),
         ("rows of a SQL table with one `order_by` value", f"{ROWS_OF_ONE_VALUE:,}"),
         ("an `order_by` value of a SQL table on PostgreSQL", f"{ORDER_BYTES:,} bytes"),
+        ("a number without a precision in a SQL table on PostgreSQL", f"{NUMBER_CHARACTERS:,} characters"),
         ("lineage of others, as a table or file", f"{READ_BYTES >> 20} MiB in all, {ROW_BYTES >> 20} MiB a name"),
         ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
         ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
