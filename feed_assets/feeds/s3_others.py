@@ -29,7 +29,7 @@ _CONTENT_RANGE = re.compile("bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteRange:
     """The range of an object's bytes that a request names. `last` None means up to the object's end."""
 
     first: int
@@ -38,18 +38,17 @@ class Span:
     def __str__(self) -> str:
         return f"bytes={self.first}-{'' if self.last is None else self.last}"
 
-    def whole(self, key: str, found: dict[str, Any]) -> int:
+    def object_size(self, key: str, answer: dict[str, Any]) -> int:
         """Return the size of the whole object. Raise OSError unless the answer has exactly this range."""
-        answered = str(found.get("ContentRange", ""))
-        match = _CONTENT_RANGE.fullmatch(answered)
-        first, last, whole = map(int, match.groups()) if match else (0, 0, 0)
-        expected = (self.first, whole - 1 if self.last is None else min(self.last, whole - 1))
-        if (first, last) != expected or found["ContentLength"] != last - first + 1:
+        content_range, length = str(answer.get("ContentRange", "")), answer["ContentLength"]
+        match = _CONTENT_RANGE.fullmatch(content_range)
+        first, last, size = map(int, match.groups()) if match else (0, 0, 0)
+        expected = (self.first, size - 1 if self.last is None else min(self.last, size - 1))
+        if (first, last) != expected or length != last - first + 1:
             raise OSError(
-                f"the answer for {key} has {found['ContentLength']} bytes and the Content-Range {answered!r:.80}: "
-                f"expected {self}"
+                f"the answer for {key} has {length} bytes and the Content-Range {content_range!r:.80}: expected {self}"
             )
-        return whole
+        return size
 
 
 class OthersClient(ObstoreClient):
@@ -69,17 +68,17 @@ class OthersClient(ObstoreClient):
 
     def get(self, key: str, /, start: int = 0) -> "ServedObject":
         """Return one object from byte `start` on, which must be below its size."""
-        return self._served(key, Span(start) if start else None)
+        return self._served(key, ByteRange(start) if start else None)
 
     def part(self, key: str, start: int, length: int, /) -> "ServedObject":
         """Return `length` bytes of one object from `start` on, which must be within it."""
-        return self._served(key, Span(start, start + length - 1))
+        return self._served(key, ByteRange(start, start + length - 1))
 
     def head(self, key: str, /) -> "ObjectMeta":
         """Return the metadata of one object."""
         return _meta(key, self._pages.head(key))
 
-    def _served(self, key: str, span: Span | None) -> "ServedObject":
+    def _served(self, key: str, span: ByteRange | None) -> "ServedObject":
         return ServedObject(key, self._pages.object(key, str(span) if span else None), span)
 
 
@@ -87,7 +86,7 @@ class ServedObject:
     """An object from another team's store. Reading raises an error unless all announced bytes arrive in time."""
 
     def __init__(
-        self, key: str, found: dict[str, Any], span: Span | None = None, now: Callable[[], float] = monotonic
+        self, key: str, found: dict[str, Any], span: ByteRange | None = None, now: Callable[[], float] = monotonic
     ) -> None:
         self._raw: Any = found["Body"]._raw_stream  # `Body.read` could wait forever for all requested bytes.
         try:
@@ -121,7 +120,7 @@ class ServedObject:
         return b"".join(self.stream())
 
 
-def _meta(key: str, found: dict[str, Any], span: Span | None = None) -> "ObjectMeta":
+def _meta(key: str, found: dict[str, Any], span: ByteRange | None = None) -> "ObjectMeta":
     """Return an answer's headers in obstore's form. Raise OSError if they do not answer the request."""
     if found.get("ContentLength", -1) < 0:
         raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
@@ -129,5 +128,5 @@ def _meta(key: str, found: dict[str, Any], span: Span | None = None) -> "ObjectM
         raise OSError(f"the answer for {key} has no Last-Modified: expected the time of writing")
     if span is None and "ContentRange" in found:
         raise OSError(f"the answer for {key} has a Content-Range: expected the whole object")
-    size = span.whole(key, found) if span else found["ContentLength"]
+    size = span.object_size(key, found) if span else found["ContentLength"]
     return stored_meta(key, size, found.get("ETag"), found["LastModified"])

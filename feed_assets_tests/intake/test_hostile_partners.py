@@ -16,7 +16,7 @@ from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import answers, read, s3_others, s3_pages
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.s3_others import ServedObject, Span
+from feed_assets.feeds.s3_others import ByteRange, ServedObject
 from feed_assets.feeds.s3_pages import ETAG_BYTES
 from feed_assets.intake.pull import KEY_BYTES
 from feed_assets_tests.support.each_case import each_case
@@ -211,7 +211,7 @@ def answer(content_range: str | None, **changes):
     return {name: value for name, value in found.items() if value is not None or name == "LastModified"}
 
 
-WHOLE, PART = None, Span(2, 6)
+WHOLE, PART = None, ByteRange(2, 6)
 
 
 @each_case(
@@ -226,7 +226,7 @@ WHOLE, PART = None, Span(2, 6)
         (PART, answer("bytes 2-8/9", ContentLength=7), "expected bytes=2-6"),
         (PART, answer("bytes 2-6/*"), "expected bytes=2-6"),
         (PART, answer(f"bytes 2-6/{'9' * 5000}"), "expected bytes=2-6"),
-        (Span(2), answer("bytes 2-6/9"), "expected bytes=2-"),
+        (ByteRange(2), answer("bytes 2-6/9"), "expected bytes=2-"),
     ],
 )
 def test_answer_that_does_not_fit_its_request_is_an_error_of_the_store(span, found, problem):
@@ -234,7 +234,7 @@ def test_answer_that_does_not_fit_its_request_is_an_error_of_the_store(span, fou
         ServedObject("key", found, span)
 
 
-@each_case(("span", "whole"), [(PART, 9), (Span(2, 20), 7), (Span(2), 7)])
+@each_case(("span", "whole"), [(PART, 9), (ByteRange(2, 20), 7), (ByteRange(2), 7)])
 def test_requested_range_has_the_size_of_its_object(span, whole):
     assert ServedObject("key", answer(f"bytes 2-6/{whole}"), span).meta["size"] == whole
 
