@@ -26,7 +26,7 @@ from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
 from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
-from feed_assets.intake.pull import TURN
+from feed_assets.intake.pull import KEY_BYTES, TURN
 from feed_assets.intake.pull_room import RESERVE
 from feed_assets.kafka import service
 from feed_assets.kafka.dialect import JSON_CHARACTERS
@@ -36,6 +36,7 @@ from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
 from feed_assets.runs.notified_partitions import MESSAGES_PER_LOOK
 from feed_assets.sources import topic_events
+from feed_assets.sources.cells import NUMBER_CHARACTERS
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
@@ -62,6 +63,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("one read of a source", f"{ROWS_PER_READ:,} rows, about {READ_BYTES >> 20} MiB"),
         ("rows of a SQL table with one `order_by` value", f"{ROWS_OF_ONE_VALUE:,}"),
         ("an `order_by` value of a SQL table on PostgreSQL", f"{ORDER_BYTES:,} bytes"),
+        ("a number without a precision in a SQL table on PostgreSQL", f"{NUMBER_CHARACTERS:,} characters"),
         ("lineage of others, as a table or file", f"{READ_BYTES >> 20} MiB in all, {ROW_BYTES >> 20} MiB a name"),
         ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
         ("the defaults of a schema, as a loader writes them out", f"{MOST_OF_DEFAULTS:,} values and characters"),
@@ -96,6 +98,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
             f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s, "
             f"{BODY_SECONDS // 3600} h in all",
         ),
+        ("the key of a pulled file", f"{KEY_BYTES:,} bytes"),
         ("disk for a pulled file", f"{RESERVE >> 30} GiB stays free"),
         ("requests to a pulled partner, one after the other", f"{TURN // timedelta(hours=1)} h"),
         (

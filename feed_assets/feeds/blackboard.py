@@ -209,10 +209,8 @@ class Blackboard:
             stored = self._stored(key)
             if stored is None:
                 return None
-            if limit is None or stored.meta["size"] <= limit:
-                return bytes(stored.bytes())
             # A range request fails for an empty object, so stream the body, and ignore the bytes after `limit`.
-            return bytes(next(iter(stored.stream(limit)), b""))[:limit]
+            return bytes(stored.bytes()) if limit is None else _first(stored.stream(max(limit, 1)), limit)
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
         """Return an object's metadata, and its bytes in chunks. Return None if the object does not exist.
@@ -351,6 +349,16 @@ class Blackboard:
         if _REFUSED.search(message):
             return BlackboardRefused(f"{where}: access refused ({message}). Check the credentials and their rights.")
         return BlackboardUnavailable(f"{where}: the store failed ({message}). Check the endpoint, then try again.")
+
+
+def _first(chunks: Iterable[bytes], limit: int) -> bytes:
+    """Return the first `limit` bytes of a body. A store may send more than it announced, or one byte at a time."""
+    data = bytearray()
+    for chunk in chunks if limit else ():
+        data += chunk
+        if len(data) >= limit:
+            break
+    return bytes(data[:limit])
 
 
 def _file(meta: "ObjectMeta") -> File:

@@ -254,7 +254,7 @@ def _targets(update: Update) -> list[tuple[File, str]]:
 
 def _copy(board: Blackboard, file: File, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    check_served(file, board.download(file.key, target))
+    check_served(file, board.download(file.key, target, file))
 
 
 def check_served(file: File, served: File | None) -> None:

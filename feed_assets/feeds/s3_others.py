@@ -4,11 +4,13 @@ Another team's store may send endless data, or one byte a second. So each body i
 a time that depends on the received bytes only, because the announced size may be a lie.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from feed_assets.feeds.s3_pages import S3Pages
+from feed_assets.feeds.s3_pages import S3Pages, stored_meta
 from feed_assets.feeds.store_clients import ObstoreClient
 from feed_assets.feeds.stores import PATIENCE
 
@@ -23,6 +25,30 @@ BODY_SECONDS = 3600
 """The longest time of a body, at any speed. Meanwhile no file of another partner is pulled."""
 
 _AT_ONCE = 1 << 20
+_CONTENT_RANGE = re.compile("bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+
+
+@dataclass(frozen=True)
+class ByteRange:
+    """The range of an object's bytes that a request names. `last` None means up to the object's end."""
+
+    first: int
+    last: int | None = None
+
+    def __str__(self) -> str:
+        return f"bytes={self.first}-{'' if self.last is None else self.last}"
+
+    def object_size(self, key: str, answer: dict[str, Any]) -> int:
+        """Return the size of the whole object. Raise OSError unless the answer has exactly this range."""
+        content_range, length = str(answer.get("ContentRange", "")), answer["ContentLength"]
+        match = _CONTENT_RANGE.fullmatch(content_range)
+        first, last, size = map(int, match.groups()) if match else (0, 0, 0)
+        expected = (self.first, size - 1 if self.last is None else min(self.last, size - 1))
+        if (first, last) != expected or length != last - first + 1:
+            raise OSError(
+                f"the answer for {key} has {length} bytes and the Content-Range {content_range!r:.80}: expected {self}"
+            )
+        return size
 
 
 class OthersClient(ObstoreClient):
@@ -42,23 +68,32 @@ class OthersClient(ObstoreClient):
 
     def get(self, key: str, /, start: int = 0) -> "ServedObject":
         """Return one object from byte `start` on, which must be below its size."""
-        return ServedObject(key, self._pages.object(key, f"bytes={start}-" if start else None))
+        return self._served(key, ByteRange(start) if start else None)
 
     def part(self, key: str, start: int, length: int, /) -> "ServedObject":
         """Return `length` bytes of one object from `start` on, which must be within it."""
-        return ServedObject(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
+        return self._served(key, ByteRange(start, start + length - 1))
 
     def head(self, key: str, /) -> "ObjectMeta":
         """Return the metadata of one object."""
         return _meta(key, self._pages.head(key))
 
+    def _served(self, key: str, span: ByteRange | None) -> "ServedObject":
+        return ServedObject(key, self._pages.object(key, str(span) if span else None), span)
+
 
 class ServedObject:
     """An object from another team's store. Reading raises an error unless all announced bytes arrive in time."""
 
-    def __init__(self, key: str, found: dict[str, Any], now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, key: str, found: dict[str, Any], span: ByteRange | None = None, now: Callable[[], float] = monotonic
+    ) -> None:
         self._raw: Any = found["Body"]._raw_stream  # `Body.read` could wait forever for all requested bytes.
-        self.meta = _meta(key, found)
+        try:
+            self.meta = _meta(key, found, span)
+        except OSError:
+            self._raw.close()
+            raise
         self._key, self._size, self._now = key, int(found["ContentLength"]), now
         self._began = now()
 
@@ -85,17 +120,13 @@ class ServedObject:
         return b"".join(self.stream())
 
 
-def _meta(key: str, found: dict[str, Any]) -> "ObjectMeta":
-    """Return an answer's headers in obstore's form. Raise OSError if a required header is missing."""
+def _meta(key: str, found: dict[str, Any], span: ByteRange | None = None) -> "ObjectMeta":
+    """Return an answer's headers in obstore's form. Raise OSError if they do not answer the request."""
     if found.get("ContentLength", -1) < 0:
         raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
     if "LastModified" not in found:
         raise OSError(f"the answer for {key} has no Last-Modified: expected the time of writing")
-    _, _, whole = str(found.get("ContentRange", "")).partition("/")
-    return {
-        "path": key,
-        "last_modified": found["LastModified"],
-        "size": int(whole) if whole.isdigit() else found["ContentLength"],
-        "e_tag": found.get("ETag"),
-        "version": None,
-    }
+    if span is None and "ContentRange" in found:
+        raise OSError(f"the answer for {key} has a Content-Range: expected the whole object")
+    size = span.object_size(key, found) if span else found["ContentLength"]
+    return stored_meta(key, size, found.get("ETag"), found["LastModified"])

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from botocore.parsers import ResponseParserError  # pyright: ignore[reportMissin
 
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import UNREADABLE
+from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.feeds.answers import Answers
 from feed_assets.feeds.local_disk import readable
 from feed_assets.feeds.store_clients import Page
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 EMPTY_PAGES = 100
 """Most consecutive empty pages in a listing. A store may return some empty pages, but not endless ones."""
+
+LARGEST = 1 << 50
+"""The largest size of an object that is believed, in bytes: ledgers hold sums of sizes. S3 itself allows 50 TB."""
+
+ETAG_BYTES = 200
+"""Maximum number of bytes of an etag. A longer one is shortened, in the same way wherever the store repeats it."""
 
 _Keys = tuple[str, str, str | None]
 
@@ -74,13 +82,12 @@ class S3Pages:
         above = self._below("")
         for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):
             yield [
-                {
-                    "path": "/".join(map(readable, each["Key"].removeprefix(above).rstrip("/").split("/"))),
-                    "last_modified": each["LastModified"],
-                    "size": each["Size"],
-                    "e_tag": each["ETag"],
-                    "version": None,
-                }
+                stored_meta(
+                    "/".join(map(readable, each["Key"].removeprefix(above).rstrip("/").split("/"))),
+                    each["Size"],
+                    each["ETag"],
+                    each["LastModified"],
+                )
                 for each in page.get("Contents", [])
             ]
 
@@ -122,13 +129,15 @@ class S3Pages:
             BotoCoreError,
             ClientError,
             ResponseParserError,
+            RuntimeError,
             ValueError,
-        ) as error:  # ValueError is raised for invalid headers.
+        ) as error:  # For invalid headers and times, botocore raises ValueError or RuntimeError.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # An error by timeout has no response.
-            code = response.get("Error", {}).get("Code", "none")
+            code = str(response.get("Error", {}).get("Code", "none"))[:100]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
             kind = FileNotFoundError if code in ("NoSuchKey", "404") else OSError
-            raise kind(f"{error} (status code: {status}, <Code>{code}</Code>)") from error
+            text = excerpt(str(error), REASON_BYTES)  # It may have the whole answer.
+            raise kind(f"{text} (status code: {status}, <Code>{code}</Code>)") from error
 
     def _client(self) -> Any:
         """Return a client with the current credentials. A new one is created when they were renewed."""
@@ -157,6 +166,13 @@ class S3Pages:
             aws_session_token=token,
             config=Config(connect_timeout=timeout, read_timeout=timeout, retries=retries, s3=style),
         )
+
+
+def stored_meta(key: str, size: int, etag: str | None, modified: datetime) -> "ObjectMeta":
+    """Return metadata in obstore's form, with a size and an etag that a ledger can store."""
+    e_tag = None if etag is None else excerpt(etag, ETAG_BYTES)
+    size = min(max(size, 0), LARGEST)
+    return {"path": key, "last_modified": modified, "size": size, "e_tag": e_tag, "version": None}
 
 
 def _checked_page(page: dict[str, Any]) -> dict[str, Any]:

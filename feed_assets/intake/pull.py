@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File, Partition
+from feed_assets.core.limits import excerpt
 from feed_assets.core.pulls import FileAction, FileState, Pulled, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
@@ -31,6 +32,9 @@ from feed_assets.runs.sync import sync
 
 FILES_PER_DAY = 100_000
 """The most files of a day in one scan. Otherwise an endless listing of one day would keep the scan from other days."""
+
+KEY_BYTES = 1024
+"""The longest key of a file that is pulled, in UTF-8, as on S3: the registry's index cannot store much longer ones."""
 
 TURN = timedelta(hours=1)
 """The time after which a partner's store gets no further request in its turn. One body may take longer."""
@@ -110,13 +114,13 @@ class _FileListing:
         self.existing_keys.clear()
         for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
             pulled_by_key = self._pulled_by_key(page)
-            self.existing_keys.update(file.key for file in page)
+            self.existing_keys.update(_registry_name(file.key) for file in page)
             if at.listed + len(page) > FILES_PER_DAY:
                 problem = f"more than {FILES_PER_DAY} files of {at.day}: this file and later ones are ignored"
-                self._refuse(page[0], problem, pulled_by_key.get(page[0].key))
+                self._refuse(page[0], problem, pulled_by_key.get(_registry_name(page[0].key)))
                 return None
             for number, file in enumerate(page, 1):
-                if self._take(file, pulled_by_key.get(file.key)) and self.out_of_time():
+                if self._take(file, pulled_by_key.get(_registry_name(file.key))) and self.out_of_time():
                     return replace(at, after=file.key, listed=at.listed + number)
             at = replace(at, after=page[-1].key, listed=at.listed + len(page))
             if self.out_of_time():
@@ -130,7 +134,7 @@ class _FileListing:
         try:
             if (moment := self.source.pull.moment_of(file.key)) is None:
                 return False
-            checked(file.key)
+            _check_length(checked(file.key))
         except InvalidName as error:
             return self._refuse(file, str(error), pulled)
         fate, reason = fate_of(file, pulled, self.source.pull)
@@ -223,7 +227,7 @@ class _FileListing:
         """
         if pulled and pulled.reason == reason:
             return False
-        refused = Pulled(file, None, FileState.REFUSED, reason)
+        refused = Pulled(replace(file, key=_registry_name(file.key)), None, FileState.REFUSED, reason)
         self._put(replace(pulled, state=FileState.CHANGED, reason=reason) if pulled and pulled.batch else refused)
         return True
 
@@ -259,7 +263,7 @@ class _FileListing:
 
     def _pulled_by_key(self, files: Sequence[File]) -> dict[str, Pulled]:
         with self.services.ledger.read() as connection:
-            return intake_files.registered(connection, self.source.feed, [file.key for file in files])
+            return intake_files.registered(connection, self.source.feed, [_registry_name(file.key) for file in files])
 
     @property
     def _board(self) -> Blackboard:
@@ -275,6 +279,16 @@ class _FileListing:
                 "seconds. It is tried again after the others. Ask its owner."
             )
         return board
+
+
+def _check_length(key: str) -> None:
+    if (size := len(key.encode())) > KEY_BYTES:
+        raise InvalidName(f"its name has {size:,} bytes: expected at most {KEY_BYTES:,}. Rename the file")
+
+
+def _registry_name(key: str) -> str:
+    """Return the name of a file in the registry: its key, or the start and digest of a key that is too long."""
+    return excerpt(key, KEY_BYTES)
 
 
 def _names(name: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,8 +12,14 @@ from sqlalchemy.dialects import postgresql as pg
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.sources.databases import Types
 
+NUMBER_CHARACTERS = 1024
+"""The longest number without a declared precision that is read as a number on PostgreSQL. A longer one stays a text.
+
+Such a number may have 147,455 digits, and `int` takes a time that grows with their square.
+"""
+
 _SHORT = (
-    *(sa.Integer, sa.Numeric, sa.Boolean, sa.Date, sa.DateTime, sa.Time, sa.Interval, sa.Uuid),
+    *(sa.Integer, sa.Float, sa.Boolean, sa.Date, sa.DateTime, sa.Time, sa.Interval, sa.Uuid),
     *(pg.INET, pg.CIDR, pg.MACADDR, pg.MACADDR8, pg.MONEY, pg.OID),
 )
 _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
@@ -21,8 +28,8 @@ _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
 def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend: str) -> sa.ColumnElement[Any]:
     """Return an expression for `column` that cuts long values. A cut value has one character more than ROW_BYTES.
 
-    On PostgreSQL, JSON and composite values become text. On SQLite, the type of each value decides, because a column of
-    any type may contain any value.
+    On PostgreSQL, JSON, composite values and numbers without a precision become text. On SQLite, the type of each value
+    decides, because a column of any type may contain any value.
     """
     short = sa.func.substr(column, 1, ROW_BYTES + 1)
     if backend == "sqlite":
@@ -37,12 +44,23 @@ def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend
 
 def is_short(kind: sa.types.TypeEngine[object]) -> bool:
     """Return whether all values of a type are short, so that they need no cut."""
-    return isinstance(kind, _SHORT)
+    return isinstance(kind, _SHORT) or (isinstance(kind, sa.Numeric) and kind.precision is not None)
 
 
 def memory(values: Iterable[Any]) -> int:
-    """Return the bytes of memory that texts and bytes take. One character may take four."""
-    return sum(sys.getsizeof(each) for each in values if isinstance(each, str | bytes))
+    """Return the bytes of memory that texts, bytes and decimal numbers take. One character may take four."""
+    return sum(sys.getsizeof(each) for each in values if isinstance(each, str | bytes | Decimal))
+
+
+def with_numbers(row: dict[str, Any], kinds: Types, backend: str) -> dict[str, Any]:
+    """Return a row of a query in which the numbers that `cut` made texts are numbers again. Long ones stay texts."""
+    if backend != "postgresql":
+        return row
+    return {name: _number(value) if isinstance(kinds[name], sa.Numeric) else value for name, value in row.items()}
+
+
+def _number(value: Any) -> Any:
+    return Decimal(value) if isinstance(value, str) and len(value) <= NUMBER_CHARACTERS else value
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:

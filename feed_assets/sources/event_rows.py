@@ -12,6 +12,9 @@ from feed_assets.core.events import Marker, Operation, Rejected, WriteEvent, che
 from feed_assets.core.limits import as_text, check_correlation
 from feed_assets.core.typed import typed
 
+_MARKER_DIGITS = 19
+"""The most digits of a marker that is a number: 2^63 - 1 has as many. `int` of a million digits takes seconds."""
+
 
 @typed
 @dataclass(frozen=True)
@@ -152,11 +155,14 @@ def as_marker(value: Any) -> Marker:
     """Return the marker of a value from a database or file; naive moments are UTC. Raise InvalidEvent if invalid."""
     if isinstance(value, str):
         return parse_marker(value)
-    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
-        return int(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        if value.adjusted() >= _MARKER_DIGITS:
+            raise InvalidEvent(f"found a number of {value.adjusted() + 1} digits, expected at most {_MARKER_DIGITS}.")
+        if value == value.to_integral_value():
+            return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, date) and not getattr(value, "nanosecond", 0):  # A datetime is also a date.
         moment = datetime.fromisoformat(value.isoformat())
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    raise InvalidEvent(f"found {value!r}, expected a whole number, or a moment of whole microseconds.")
+    raise InvalidEvent(f"found {value!r:.80}, expected a whole number, or a moment of whole microseconds.")

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES, as_text
-from feed_assets.sources.cells import cut, is_short, memory, parsed
+from feed_assets.sources.cells import cut, is_short, memory, parsed, with_numbers
 from feed_assets.sources.commits import Waiting, await_writers
 from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.sources.databases import ANSWER_SECONDS, Types, columns_of, reading, rows_alone
@@ -148,7 +148,7 @@ class SqlEvents:
         if place.last is not None:
             query = query.where(self._order >= place.last)
         with rows_alone(connection, query) as rows:
-            yield from rows
+            yield from (with_numbers(row, self._types, self._backend) for row in rows)
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
         """Raise SourceUnavailable if the last row read is missing, but others exist: numbers may have begun anew."""

@@ -1,6 +1,7 @@
 """A partner's S3 with wrong answers: nothing outside is reached, and other files are still pulled."""
 
 import gc
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +12,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from feed_assets.core.errors import BlackboardUnavailable
-from feed_assets.feeds import answers, s3_others, s3_pages
+from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.feeds import answers, read, s3_others, s3_pages
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.s3_others import ServedObject
+from feed_assets.feeds.s3_others import ByteRange, ServedObject
+from feed_assets.feeds.s3_pages import ETAG_BYTES
+from feed_assets.intake.pull import KEY_BYTES
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.pull_partners import FIRST, Partner, wrong_files
+from feed_assets_tests.support.pull_partners import FEED, FIRST, Partner, wrong_files
 
 BODY = b"id\n1\n"
+ETAG = '"1"'
 MODIFIED = "Thu, 29 Feb 2024 05:00:00 GMT"
 BAD = "out/2024-02-29/04/a.csv"
 GOOD = f"out/{FIRST}"
@@ -29,6 +34,7 @@ class Served:
 
     def __init__(self) -> None:
         self.objects = {GOOD: len(BODY)}
+        self.etags = dict[str, str]()
         self.requests = list[str]()
         self.is_endless = False
         self.silence = Event()
@@ -49,7 +55,7 @@ class Served:
         )
         number = int(query.get("continuation-token", ["0"])[0])
         contents = "".join(
-            f'<Contents><Key>{key}</Key><Size>{size}</Size><ETag>"1"</ETag>'
+            f"<Contents><Key>{key}</Key><Size>{size}</Size><ETag>{self.etags.get(key, ETAG)}</ETag>"
             "<LastModified>2024-02-29T05:00:00.000Z</LastModified></Contents>"
             for key, size in ([] if self.is_endless or not pages else pages[number])
         )
@@ -83,13 +89,13 @@ def serving(served: Served) -> Iterator[str]:
             elif "list-type" in parts.query:
                 self.answer(served.listing(parse_qs(parts.query)))
             else:
-                self.answer(BODY)
+                self.answer(BODY, served.etags.get(key, ETAG))
 
         do_HEAD = do_GET  # noqa: N815  (as its base class calls it)
 
-        def answer(self, body):
+        def answer(self, body, etag=ETAG):
             self.send_response(200)
-            sent = {"Content-Length": str(len(body)), "ETag": '"1"', "Last-Modified": MODIFIED}
+            sent = {"Content-Length": str(len(body)), "ETag": etag, "Last-Modified": MODIFIED}
             for name, value in sent.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -152,7 +158,7 @@ def test_the_stand_in_partner_is_pulled_like_any_store(partner):
     assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@each_case("status", [301, 302, 307, 308])
 def test_a_partner_s_redirect_is_not_followed_and_our_token_stays_private(status, partner, served):
     elsewhere = Served()
     with serving(elsewhere) as url:
@@ -164,7 +170,7 @@ def test_a_partner_s_redirect_is_not_followed_and_our_token_stays_private(status
     assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "body", "reason"),
     [
         ({"Transfer-Encoding": "chunked"}, b"5\r\nid\n1\n\r\n" * 100_000, "has no Content-Length"),
@@ -172,42 +178,82 @@ def test_a_partner_s_redirect_is_not_followed_and_our_token_stays_private(status
         ({"Content-Length": "-1"}, b"", "has no Content-Length"),
     ],
 )
-def test_file_whose_bytes_do_not_arrive_is_refused_and_the_others_are_pulled(headers, body, reason, served, ledger):
-    served.objects, served.answers = {GOOD: 5, BAD: 5}, {BAD: (200, headers, body)}
-    with pulling(served, ledger) as partner:
-        assert partner.look()
-        (wrong,) = wrong_files(partner)
-        assert BAD in wrong
-        assert reason in wrong
-        assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
-        del served.answers[BAD]
-        assert partner.look()
-        assert wrong_files(partner) == []
-        assert len(partner.held()["2024-02-29-00:00"]) == 2
+def test_file_whose_bytes_do_not_arrive_is_refused_and_the_others_are_pulled(headers, body, reason, partner, served):
+    bad, good = (f"out/2024-02-29/04/{each}-{len(body)}.csv" for each in ("bad", "good"))
+    before = len(partner.held().get("2024-02-29-00:00", []))
+    served.objects, served.answers = {good: 5, bad: 5}, {bad: (200, headers, body)}
+    assert partner.look()
+    (wrong,) = wrong_files(partner)
+    assert bad in wrong
+    assert reason in wrong
+    assert len(partner.held()["2024-02-29-00:00"]) == before + 1
+    del served.answers[bad]
+    assert partner.look()
+    assert wrong_files(partner) == []
+    assert len(partner.held()["2024-02-29-00:00"]) == before + 2
 
 
-def test_file_that_is_larger_than_it_was_listed_is_not_copied(partner, served, monkeypatch):
+@each_case("headers", [{}, {"Content-Range": "bytes 0-4/5"}])
+def test_file_that_is_larger_than_it_was_listed_is_not_copied(headers, partner, served, monkeypatch, tmp_path):
     copied = []
     monkeypatch.setattr(ServedObject, "stream", lambda *_: copied.append(1) or iter(()))
     served.objects = {BAD: 5}
-    served.answers[BAD] = (200, {"Content-Length": str(1 << 60)}, b"id")
+    served.answers[BAD] = (200, {"Content-Length": str(1 << 60), **headers}, b"id")
     assert partner.look()
+    update = Update(Partition(FEED, "2024-02-29-04:00"), "1", partner.theirs.files("out"))
+    with pytest.raises(BlackboardUnavailable if headers else UpdateChanged):
+        read.download(partner.theirs, update, tmp_path / "copy")
     assert copied == []
 
 
-@each_case("name", ["Content-Length", "Last-Modified"])
-def test_answer_without_a_header_that_each_store_sends_is_an_error_of_the_store(name):
-    found = {"ContentLength": 5, "LastModified": None, "Body": Endless()}
-    del found[name.replace("-", "")]
-    with pytest.raises(OSError, match=f"the answer for key has no {name}"):
-        ServedObject("key", found)
+def answer(content_range: str | None, **changes):
+    found = {"ContentLength": 5, "LastModified": None, "Body": Endless(), "ContentRange": content_range, **changes}
+    return {name: value for name, value in found.items() if value is not None or name == "LastModified"}
+
+
+WHOLE, PART = None, ByteRange(2, 6)
+
+
+@each_case(
+    ("span", "found", "problem"),
+    [
+        (WHOLE, answer(None, ContentLength=None), "has no Content-Length"),
+        (WHOLE, {"ContentLength": 5, "Body": Endless()}, "has no Last-Modified"),
+        (WHOLE, answer("bytes 0-4/5"), "has a Content-Range: expected the whole object"),
+        (PART, answer(None), "has 5 bytes and the Content-Range ''"),
+        (PART, answer("bytes 2-6/9", ContentLength=1 << 40), "has 1099511627776 bytes"),
+        (PART, answer("bytes 1-5/9"), "Content-Range 'bytes 1-5/9': expected bytes=2-6"),
+        (PART, answer("bytes 2-8/9", ContentLength=7), "expected bytes=2-6"),
+        (PART, answer("bytes 2-6/*"), "expected bytes=2-6"),
+        (PART, answer(f"bytes 2-6/{'9' * 5000}"), "expected bytes=2-6"),
+        (ByteRange(2), answer("bytes 2-6/9"), "expected bytes=2-"),
+    ],
+)
+def test_answer_that_does_not_fit_its_request_is_an_error_of_the_store(span, found, problem):
+    with pytest.raises(OSError, match=f"the answer for key .*{re.escape(problem)}"):
+        ServedObject("key", found, span)
+
+
+@each_case(("span", "whole"), [(PART, 9), (ByteRange(2, 20), 7), (ByteRange(2), 7)])
+def test_requested_range_has_the_size_of_its_object(span, whole):
+    assert ServedObject("key", answer(f"bytes 2-6/{whole}"), span).meta["size"] == whole
+
+
+@each_case(("sent", "limit"), [(5, 0), (5, 3), (1 << 20, 65), (1, 65)])
+def test_read_with_a_limit_ends_there_whatever_size_was_announced(sent, limit, monkeypatch):
+    board, raw = Blackboard.open("memory://"), Endless(sent)
+    body = ServedObject("key", answer(None, Body=raw, ContentLength=1000))
+    body.meta["size"] = 1
+    monkeypatch.setattr(board, "_stored", lambda *_: body)
+    assert board.get("key", limit) == b"x" * limit
+    assert raw.reads == -(-limit // min(sent, max(limit, 1)))
 
 
 def body_of(raw: Endless, size: int) -> ServedObject:
     """Return a body of `size` bytes, by a clock on which each read takes 10 seconds."""
     clock = count(0, 10)
     found = {"ContentLength": size, "Body": raw, "LastModified": None}
-    return ServedObject("key", found, lambda: float(next(clock)))
+    return ServedObject("key", found, now=lambda: float(next(clock)))
 
 
 @each_case("size", [64 << 20, 20 << 30, 1 << 60])
@@ -266,6 +312,36 @@ def test_a_file_that_this_machine_has_no_room_for_is_refused_before_it_is_copied
     assert len(partner.held()["2024-02-29-00:00"]) == 1
 
 
+def test_files_that_no_ledger_could_register_are_refused_once_and_the_others_are_pulled(partner, served):
+    reasons = {
+        f"{'k' * 4000}.csv": "its name has 4,022 bytes: expected at most 1,024. Rename the file",
+        "large.csv": "this machine has no room for it",
+        "less.csv": "it is empty",
+    }
+    sizes = zip((f"out/2024-02-29/04/{name}" for name in reasons), (5, 1 << 70, -5), strict=True)
+    served.objects, steps = {**dict(sizes), GOOD: 5}, list[str]()
+    assert partner.look()
+    wrong = wrong_files(partner)
+    assert len(wrong) == len(reasons)
+    assert all(any(reason in each for each in wrong) for reason in reasons.values())
+    assert all(len(each.encode()) < KEY_BYTES + 300 for each in wrong)
+    partner.on_step = steps.append
+    assert partner.look()
+    assert (steps, wrong_files(partner)) == ([], wrong)
+    assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
+    assert not [each for each in served.requests if "/04/" in each]
+
+
+def test_a_file_with_an_etag_of_thousands_of_letters_is_pulled_once_and_registered_with_its_digest(partner, served):
+    served.etags[GOOD] = f'"{"e" * 4000}"'
+    for _ in range(2):
+        assert partner.look()
+    etag = partner.registered().file.etag
+    assert "4002 bytes, sha256" in etag
+    assert len(etag) <= ETAG_BYTES
+    assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
+
+
 def test_a_listing_that_never_ends_delays_a_tick_once_and_other_stores_never(served, monkeypatch):
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.2)
     served.silence = Event()
@@ -279,19 +355,25 @@ def test_a_listing_that_never_ends_delays_a_tick_once_and_other_stores_never(ser
         served.silence.set()
 
 
+ENTRY = "<Contents><Key>out/a</Key><Size>5</Size><ETag>1</ETag><LastModified>{}</LastModified></Contents>"
+
+
 @each_case(
-    ("listing", "lacking"),
+    ("listing", "problem"),
     [
-        ("", "IsTruncated"),
-        ("<IsTruncated>true</IsTruncated>", "NextContinuationToken"),
-        ("<IsTruncated>false</IsTruncated><CommonPrefixes></CommonPrefixes>", "Prefix"),
-        ("<IsTruncated>false</IsTruncated><Contents><Key>out/a</Key></Contents>", "ETag, LastModified, Size"),
+        ("", "a listing without IsTruncated"),
+        ("<IsTruncated>true</IsTruncated>", "a listing without NextContinuationToken"),
+        ("<IsTruncated>false</IsTruncated><CommonPrefixes></CommonPrefixes>", "a listing without Prefix"),
+        ("<Contents><Key>a</Key></Contents>", "a listing without ETag, IsTruncated, LastModified, Size"),
+        (ENTRY.format("some day"), "Invalid timestamp"),
+        (ENTRY.format("9" * 20), "Unable to calculate correct timezone offset"),
+        (ENTRY.format("9" * 3000), r"9… \(\d+ bytes, sha256"),
     ],
 )
-def test_a_listing_that_lacks_something_is_an_error_of_its_store(served, monkeypatch, listing, lacking):
+def test_a_listing_that_lacks_something_is_an_error_of_its_store(served, monkeypatch, listing, problem):
     monkeypatch.setattr(served, "listing", lambda _: f"<ListBucketResult>{listing}</ListBucketResult>".encode())
     with serving(served) as url:
         theirs = Blackboard.open("s3://bucket", endpoint=url, credentials=keys, name="partner")
-        for read in (theirs.files, theirs.children, theirs.page):
-            with pytest.raises(BlackboardUnavailable, match=f"a listing without {lacking}"):
-                read("out")
+        for read_names in (theirs.files, theirs.children, theirs.page):
+            with pytest.raises(BlackboardUnavailable, match=problem):
+                read_names("out")

@@ -2,18 +2,22 @@
 
 import json
 import tracemalloc
+from decimal import Decimal
 from unittest.mock import patch
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.errors import InvalidEvent, SourceUnavailable
+from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES
+from feed_assets.sources.cells import NUMBER_CHARACTERS
 from feed_assets.sources.databases import _reader
-from feed_assets.sources.event_rows import Columns
+from feed_assets.sources.event_rows import Columns, as_marker
 from feed_assets.sources.lineage_table import read_lineage, read_lineage_file
 from feed_assets.sources.sql import ORDER_BYTES, SqlEvents
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import read_all
 
 LONG = 3_000_000
@@ -149,6 +153,53 @@ def test_a_read_of_many_large_rows_takes_the_memory_of_few(postgresql_url):
         tracemalloc.stop()
     assert READ_BYTES // (len(columns) * large) < len(batch.rejected) + len(batch.events) < 4
     assert peak < count * len(columns) * large * 3 // 4
+
+
+def test_numbers_of_many_digits_stay_texts_and_short_ones_are_numbers(postgresql_url):
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        execute = connection.exec_driver_sql
+        execute("CREATE TABLE events (id numeric, table_name text, correlation_id text, marker numeric, more numeric)")
+        long, longest, rows = f"1{'0' * NUMBER_CHARACTERS}", "repeat('9', 131000)::numeric", list[str]()
+        for marker, more in [("5.0", "1.50"), (longest, "1"), ("'NaN'", "1"), ("7", longest), ("10", f"{long}")]:
+            rows.append(f"({len(rows)}, 'a', 'c-{len(rows)}', {marker}, {more})")
+        execute(f"INSERT INTO events VALUES {', '.join(rows)}, (-{longest}, 'a', 'c-5', 5, 1)")  # noqa: S608
+    engine.dispose()
+    source = SqlEvents(postgresql_url, "events", THEIRS, order_by="id")
+    batch = source.read(None, 10)
+    assert [(each.marker, each.context["more"]) for each in batch.events] == [(5, "1.50"), (10, long)]
+    starts = ["column id, by which", "Exceeds the limit", "column marker: found Decimal('NaN')", "the context has 131"]
+    assert [each.reason[: len(start)] for each, start in zip(batch.rejected, starts, strict=True)] == starts
+    assert len(batch.position) < ORDER_BYTES
+    assert source.read(batch.position, 10).events == ()
+
+
+class Costly(Decimal):
+    """A number that nobody may convert, because this takes a time that grows with the square of its digits."""
+
+    def __int__(self):
+        raise AssertionError("converted")
+
+
+@each_case("value", ["9" * 131_000, "1E+999999", "0E+999999", "12345678901234567890"])
+def test_a_number_with_more_digits_than_any_marker_is_refused_before_it_is_converted(value):
+    with pytest.raises(InvalidEvent, match=r"found a number of \d+ digits, expected at most 19"):
+        as_marker(Costly(value))
+    assert as_marker(Decimal(LAST_VERSION)) == LAST_VERSION
+
+
+def test_a_read_of_rows_with_long_numbers_takes_the_memory_of_few(postgresql_url):
+    count, digits = 1000, 131_000
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        execute = connection.exec_driver_sql
+        execute("CREATE TABLE events (id int, table_name numeric, correlation_id text, marker int)")
+        value = f"(SELECT repeat('9', {digits})::numeric)"
+        execute(f"INSERT INTO events SELECT n, {value}, 'c', n FROM generate_series(1, {count}) n")  # noqa: S608
+    engine.dispose()
+    batch = SqlEvents(postgresql_url, "events", THEIRS, order_by="id").read(None, 5000)
+    assert not batch.is_complete
+    assert READ_BYTES // digits <= len(batch.rejected) <= READ_BYTES // digits + 2
 
 
 def test_an_order_by_value_too_long_for_a_position_is_one_reject(postgresql_url):
