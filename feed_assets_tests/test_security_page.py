@@ -82,7 +82,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ),
         ("schema ids that the connector looks up for one topic", f"{service.LOOKUPS} in {service.LOOKUP_SECONDS:g} s"),
         (
-            "time for these, and for a topic's chunks that another schema ends",
+            "time for these, chunks that another schema ends, long lines of short messages",
             f"{service.EXTRA_SECONDS:g} s in {service.LOOKUP_SECONDS:g} s",
         ),
         ("schema ids that a read of a topic of events looks up", f"{topic_events.LOOKUPS}, "),

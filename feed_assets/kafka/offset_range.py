@@ -17,12 +17,18 @@ from feed_assets.kafka import chunk_files, dialect
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.cutter import Chunk, Cutter
 from feed_assets.kafka.decode import Decoder
-from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message
 from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.signal_message import Signal, minute_of
 
 _IN_MEMORY = 256 << 10
 """The most bytes of an open chunk in memory. A larger chunk is on disk."""
+
+_LONG, _MUCH_LONGER = 1 << 20, 50
+"""Bytes of a long line, and how often its message fits into a line that is much longer.
+
+One byte of a message may stand for a symbol of 1,000 letters.
+"""
 
 
 class PartitionOfTopic(NamedTuple):
@@ -82,6 +88,7 @@ class ChunkWriter:
         self.start, self._replaces = start, replaces
         self._decode = Decoder(topic, chunking.schemas)
         self._cutter = Cutter(start, topic, until, _body)
+        self._long = 0
 
     @property
     def next_offset(self) -> int:
@@ -89,9 +96,9 @@ class ChunkWriter:
         return self._cutter.next
 
     @property
-    def changes(self) -> int:
-        """Return how many chunks ended early, because a message had another schema."""
-        return self._cutter.changes
+    def costly(self) -> int:
+        """Return how many messages ended a chunk early by another schema, or stand for much longer lines."""
+        return self._cutter.changes + self._long
 
     def take(self, message: Message) -> Iterator[Kept]:
         """Take a message, and yield the chunks that it ends.
@@ -99,6 +106,9 @@ class ChunkWriter:
         A chunk's file is written only when the caller takes the chunk from the iterator.
         """
         decoded = self._decode(message)  # Do this before the clock is read: a request to the registry may take long.
+        length = len(decoded.line) if isinstance(decoded, ChunkRow) else 0
+        if length > _LONG and length > _MUCH_LONGER * message.size:
+            self._long += 1
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:

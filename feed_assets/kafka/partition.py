@@ -63,9 +63,9 @@ class PartitionReader:
         return self._chunks.next_offset
 
     @property
-    def changes(self) -> int:
-        """Return how many chunks ended early, because a message had another schema."""
-        return self._chunks.changes
+    def costly(self) -> int:
+        """Return how many messages ended a chunk early by another schema, or stand for much longer lines."""
+        return self._chunks.costly
 
     def take(self, message: Message) -> Iterator[Signal]:
         """Take a message. Yield the signals that announce the chunks that end before or with this message.

@@ -38,9 +38,9 @@ LOOKUPS, LOOKUP_SECONDS = 200, 10.0
 """The most schema ids that are requested for one topic in so many seconds. Meanwhile other topics are not read."""
 
 EXTRA_SECONDS = 2.0
-"""The most of these seconds for a topic's schema requests, and for its chunks that end early by another schema.
+"""The most of these seconds for a topic's schema requests, and for its costly messages.
 
-Two small schemas in turn make a chunk of each message, with a file and a transaction.
+Two small schemas in turn make a chunk of each message, with a file and a transaction. Some kB may be a long line.
 """
 
 PAUSES = (1.0, 60.0)
@@ -167,14 +167,14 @@ class ConnectorSession:
                 self._leave(consumer, partition, _unreadable(partition, error))
         elif partition is not None:
             self._counts.messages += 1
-            lookups, changes, began = self._chunking.schemas.lookups, partition.changes, self._chunking.clock()
+            lookups, costly, began = self._chunking.schemas.lookups, partition.costly, self._chunking.clock()
             self._note(consumer, partition, partition.take(message_of(received)))
             lookups = self._chunking.schemas.lookups - lookups
-            if lookups or partition.changes > changes:
+            if lookups or partition.costly > costly:
                 self._count_extra(consumer, partition.place, lookups, self._chunking.clock() - began)
 
     def _count_extra(self, consumer: Consumer, place: PartitionOfTopic, lookups: int, seconds: float) -> None:
-        """Count a message's requests for schemas, and the time for these and for chunks that another schema ended.
+        """Count the requests for schemas and the time of a costly message.
 
         Pause a partition of a topic that needs too much, so that others are read.
         """
@@ -186,7 +186,7 @@ class ConnectorSession:
             self._paused.add(place)
             say(
                 f"connector: pauses {place}: within {LOOKUP_SECONDS:g} s its topic had {lookups} schema ids looked up, "
-                f"and took {seconds:.1f} s for these and for chunks that another schema ended"
+                f"and took {seconds:.1f} s for these, for chunks that another schema ended, and for long lines"
             )
 
     def _resume(self, consumer: Consumer, now: float) -> None:

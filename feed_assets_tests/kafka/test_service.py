@@ -242,6 +242,31 @@ def test_schemas_in_turn_pause_their_partition_and_other_partitions_are_read(wor
     world.check(2)
 
 
+def test_short_messages_that_stand_for_long_lines_pause_their_partition(world, monkeypatch):
+    symbols = {"type": "enum", "name": "Long", "symbols": ["x" * 1000]}
+    fields = [*FIELDS, {"name": "listed", "type": {"type": "array", "items": symbols}}]
+    monkeypatch.setattr(service, "LOOKUP_SECONDS", 3600.0)
+    world.create(2)
+
+    def send(count, partition):
+        schema_id = world.schema_id(fields)
+        datum = {"id": "k", "n": 1, "listed": symbols["symbols"] * count}
+        world.send(avro.encoded(datum, world.schemas.get(schema_id), schema_id), partition=partition)
+
+    with world.connector() as running:
+        send(1, 1)
+        running.wait(lambda: world.reached(1) == 1, "the schema to be known")
+        monkeypatch.setattr(service, "EXTRA_SECONDS", 0.0)
+        for _ in range(3):
+            send(2_000, 0)
+        running.wait(lambda: world.reached(0) == 1, "the first long line")
+        send(1_000, 1)
+        running.wait(lambda: world.reached(1) == 2, "the other partition")
+        assert world.reached(0) == 1
+        monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)
+        running.wait(lambda: world.is_done(2), "all lines")
+
+
 def test_a_connector_started_again_at_once_with_other_topics_reads_these(world):
     other = World(world.place)
     world.create()
