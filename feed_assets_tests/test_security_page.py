@@ -69,7 +69,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("the defaults of a schema, as a loader writes them out", f"{MOST_OF_DEFAULTS:,} values and characters"),
         ("columns of a warehouse table, with those that were dropped", f"{MOST_COLUMNS:,}"),
         ("columns of a DuckDB table, times the statements of a change", f"{MOST_COPIED_COLUMNS:,}"),
-        ("rows in the state tables of a warehouse", f"{MOST_ROWS:,}; 16,000 characters of a problem, 200 after "),
+        ("rows in the state tables of a warehouse", f"{MOST_ROWS:,}; 16,000 characters of a problem"),
         ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
         (
             "what is asked of others' PostgreSQL servers",
