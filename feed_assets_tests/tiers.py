@@ -373,7 +373,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "launcher/test_warm.py::test_a_parent_that_was_killed_is_followed_by_another",
         "orchestration/test_runner.py",
         "orchestration/test_spreading.py",
-        "orchestration/test_resources.py",
+        "orchestration/test_resources.py::test_only_as_many_runs_are_requested_as_have_room_and_all_are_built_in_the_end",
         "orchestration/test_storage.py",
         "runs/test_killed_by_events.py::test_the_repeat_of_a_killed_run_consumes_its_slices_once",
         "soak/test_killed_runs.py::test_run_after_killed_runs_builds_everything_once",
