@@ -181,9 +181,11 @@ def _moved(name: str, columns: Mapping[str, Column], fields: Mapping[str, Column
     mapping has the aliases of both fields.
 
     Each alias is tried once for all fields, and added to `tried`: it is used now, or leads to no column that is free.
+    A column that had the alias already, beside a column of that name, was renamed before: that column is another one.
     """
+    was_renamed = columns[name].aliases if name in columns else ()
     for alias in fields[name].aliases:
-        if alias not in columns or alias in tried:
+        if alias not in columns or alias in tried or alias in was_renamed:
             continue
         tried.add(alias)
         if alias not in fields:

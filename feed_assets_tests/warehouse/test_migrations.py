@@ -90,6 +90,9 @@ def test_an_older_file_goes_where_its_columns_are_now():
     ).shape
     assert places(found, shape(N)) == {"id": "id", "n": "k"}
     assert places(found, shape(column("other"))) == {"id": "id"}
+    renamed_before = shape(column("m", aliases=("n",)), column("n"))
+    found = migrate(renamed_before, shape(column("m"), column("k", aliases=("m",)))).shape
+    assert places(found, renamed_before) == {"id": "id", "m": "m"}, "the column n beside m is another one"
 
 
 def test_an_older_file_that_the_table_cannot_hold_is_refused():
