@@ -1,36 +1,20 @@
 """The rooms of all compute targets: their answers, shared through the ledger, less what runs have."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from feed_assets.core.allotment import Grant, Probe, Room, free_of
 from feed_assets.core.resources import NOTHING
-from feed_assets.core.targets import ComputeTarget, Connect, Kubernetes, Local, Standalone, Yarn
+from feed_assets.core.targets import ComputeTarget
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.database import Ledger
-from feed_assets.targets import connect_server, kubernetes, standalone, yarn
-from feed_assets.targets.json_answers import NoAnswer
 
 AT_ONCE = 16
 """Greatest number of targets that are asked at the same time."""
 
 Targets = Mapping[str, ComputeTarget]
-
-
-def _of_local(target: Local, now: datetime) -> Probe:
-    return Probe(now, target.total, target.total)
-
-
-_LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
-    Local: _of_local,
-    Standalone: standalone.look,
-    Connect: connect_server.look,
-    Yarn: yarn.look,
-    Kubernetes: kubernetes.look,
-}
 
 
 def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
@@ -48,16 +32,11 @@ def ask_again(ledger: Ledger, name: str, target: ComputeTarget, now: datetime) -
 
 
 def _ask(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
+    from feed_assets.targets.looks import look  # requests takes a tenth of a second to load
+
     with ThreadPoolExecutor(min(len(targets), AT_ONCE)) as pool:
-        probes = pool.map(partial(_look, now), targets.values())
+        probes = pool.map(partial(look, now), targets.values())
         return target_probes.keep(ledger, dict(zip(targets, probes, strict=True)))
-
-
-def _look(now: datetime, target: ComputeTarget) -> Probe:
-    try:
-        return _LOOKS[type(target)](target, now)
-    except NoAnswer as error:
-        return Probe(now, offline=str(error), since=now)
 
 
 def rooms(

@@ -12,9 +12,10 @@ from feed_assets.core.errors import SourceNotGiven
 from feed_assets.home import home
 from feed_assets.settings import PREFIX
 
-_SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")
+_STORES = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER")
+_SERVERS = ("KAFKA", "KAFKA_REGISTRY", "WAREHOUSES", "TARGETS")
 _DELIVERIES = ("EVENTS_TO", "ALERT_WEBHOOK", "ALERT_SMTP", "ALERT_APPRISE")
-_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELIVERIES)))
+_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_STORES, *_SERVERS, *_DELIVERIES)))
 """Variables that say where a Harness reads, writes and delivers to."""
 
 

@@ -37,22 +37,27 @@ def read_slices_with(instance: dg.DagsterInstance, reader: SliceReader) -> None:
 
 def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
     """Raise SparkUnavailable if the runs of an instance could not start Spark. This check is quick."""
-    if instance not in _MAKERS:
+    if uses_spark(instance):
         from feed_assets.spark.session import refuse_what_cannot_start  # PySpark takes a second to load
 
         refuse_what_cannot_start(settings)
+
+
+def uses_spark(instance: dg.DagsterInstance) -> bool:
+    """Return whether the runs of an instance in this process make their rows with Spark."""
+    return instance not in _MAKERS
 
 
 def will_start_spark(instance: dg.DagsterInstance) -> bool:
     """Return whether the next run of an instance in this process has to start Spark."""
     from pyspark.sql import SparkSession
 
-    return instance not in _MAKERS and SparkSession.getActiveSession() is None
+    return uses_spark(instance) and SparkSession.getActiveSession() is None
 
 
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
     """Return the Spark cluster of a run: the URL of its master, or of its Connect server without options (a token)."""
-    if instance in _MAKERS:
+    if not uses_spark(instance):
         return None
     if settings.spark_remote:
         return settings.spark_remote.get_secret_value().partition("/;")[0].rstrip("/")

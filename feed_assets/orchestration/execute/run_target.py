@@ -17,7 +17,7 @@ from feed_assets.core.targets import ComputeTarget, Connect
 from feed_assets.ledger import allocations, target_probes
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, in_one_process, rooms_now, targets
-from feed_assets.orchestration.execute.makers import DRIVER
+from feed_assets.orchestration.execute.makers import DRIVER, uses_spark
 from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.target_watch import TargetWatch
@@ -86,7 +86,7 @@ def run_target(
     try:
         yield target
     finally:
-        if is_driven:
+        if is_driven and uses_spark(context.instance):
             _stop_spark()
         _end(ledger, target.allocation, target.name)
 
