@@ -36,9 +36,8 @@ class _Body:
         return self._found.bytes()
 
     def stream(self, size):
-        for chunk in self._found.stream(size):
-            self._asked.append(size)
-            yield chunk
+        self._asked.append(size)
+        return self._found.stream(size)
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
@@ -70,7 +69,7 @@ def test_reader_requests_at_most_one_byte_more_than_a_manifest_may_have(board, c
     write(board, NEW, content)
     thrifty = Thrifty(board)
     latest(thrifty.board, MEN)
-    assert max(thrifty.asked) == min(len(content), MANIFEST_LIMIT + 1)
+    assert max(thrifty.asked) == MANIFEST_LIMIT + 1, "whatever size the store announces"
 
 
 def valid(ways: Ways, board: Blackboard) -> list[str]:
