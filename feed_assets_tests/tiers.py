@@ -95,6 +95,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "test_setup.py::test_a_server_group_for_a_test_is_fetched_completely",
         "test_log_lines.py",
         "runs/test_late_workers.py",
+        "runs/test_target_watch.py",
         "targets",
         "test_shared.py",
         "test_tiers.py::test_a_fast_test_that_gets_a_server_while_it_runs_fails",

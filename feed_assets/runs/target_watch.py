@@ -43,7 +43,13 @@ class TargetWatch:
 
     @contextmanager
     def __call__(self, opened: "AbstractContextManager[SparkSession]") -> "Generator[SparkSession]":
-        """Yield the session. Raise TargetLost for any error if the target is offline, or could not start Spark."""
+        """Yield the session. Raise TargetLost for any error if the target is offline, or could not start Spark.
+
+        Raise SparkUnavailable if this process cannot start another Spark, which is not the target's fault.
+        """
+        from feed_assets.spark.guarded import refuse_an_ended_one  # PySpark takes a second to load
+
+        refuse_an_ended_one()
         is_up = False
         try:
             with opened as spark:

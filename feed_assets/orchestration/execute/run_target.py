@@ -127,11 +127,18 @@ def _wait(ledger: Ledger, run: dg.DagsterRun, resources: Resources, patience: Pa
 
 
 def _stop_spark() -> None:
-    """Stop the Spark of this process, so that its next run can start one on another target."""
-    from pyspark.sql import SparkSession  # PySpark takes a second to load
+    """Stop the Spark of this process, so that its next run can start one on another target.
 
-    if session := SparkSession.getActiveSession():
-        session.stop()
+    The watch on a dead target has stopped it in the JVM already, where no session is active then. If the JVM has ended,
+    no run of this process can start another Spark, and says so itself.
+    """
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+    from pyspark import SparkContext  # PySpark takes a second to load
+    from pyspark.sql import SparkSession
+
+    with suppress(Py4JError, OSError):
+        if stopping := SparkSession.getActiveSession() or getattr(SparkContext, "_active_spark_context", None):
+            stopping.stop()
 
 
 def _end(ledger: Ledger, allocation_id: str, target: str | None = None) -> None:
