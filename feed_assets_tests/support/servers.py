@@ -127,9 +127,12 @@ def postgresql_server() -> Iterator[PostgreSQL]:
 
 
 def _wait_for_no_disk(uri: str) -> None:
-    """Let the server write to disk when it likes: what is killed here are processes, never the machine."""
+    """Let the server write to disk when it likes: what is killed here are processes, never the machine.
+
+    Commits stay synchronous: a killed server would lose those that are not in its log yet.
+    """
     with psycopg.connect(uri, autocommit=True) as connection:
-        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+        for name in ("fsync", "full_page_writes"):
             connection.execute(f"ALTER SYSTEM SET {name} = off")
         connection.execute("SELECT pg_reload_conf()")
 
