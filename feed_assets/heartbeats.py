@@ -76,7 +76,7 @@ class Heartbeat:
             new.write_text(text, encoding="utf-8")
             new.rename(self._path)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Remove the file, so that a service that ended in order is not taken for one that hangs."""
         with suppress(OSError):
             self._path.unlink()

@@ -331,9 +331,9 @@ def expand(url: str) -> str:
     If the variable refers to a secret of AWS, return the secret. Raise InvalidDefinition if the variable is missing, or
     its value has a raw `#`, which ends a URL; raise SecretUnavailable if AWS does not give the secret.
     """
-    if (text := declared_text(url)) == url:
+    if not url.startswith(_BY_VARIABLE):
         return url
-    value = resolved(url.removeprefix(_BY_VARIABLE), text)
+    value = resolved(url.removeprefix(_BY_VARIABLE), declared_text(url))
     if "#" in value:
         raise InvalidDefinition(f"{url}: the URL in the variable has a raw '#': expected it written as %23.")
     return value

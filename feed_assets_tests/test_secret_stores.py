@@ -33,6 +33,8 @@ SECRET_SETTINGS = {
     "KAFKA": '{"sasl.password": "Pl4nted"}',
     "KAFKA_REGISTRY": "https://u:Pl4nted@h",
     "WAREHOUSES": '{"main": {"url": "postgresql+psycopg://u:Pl4nted@h/d"}}',
+    "TARGETS": '{"etl": {"kind": "connect", "remote": "sc://h:1/;token=Pl4nted", "cores": 1, "memory": "1g"}}',
+    "UI_TOKEN": "Pl4nted-" * 5,
 }
 
 

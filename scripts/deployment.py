@@ -128,15 +128,7 @@ def _container(described: Layout, service: Service) -> dict[str, Any]:
         made["environment"] = values
     if service.published:
         made["ports"] = [f"{LOOPBACK}:{service.port}:{service.port}"]
-    mounts = [
-        f"./workspace.yaml:{described.folder}/workspace.yaml:ro",
-        f"./spark.conf:{described.folder}/spark.conf:ro",
-    ]
-    mounts += [f"./dagster.yaml:{described.home}/dagster.yaml:ro"]
-    if service.name == "postgres":
-        made["volumes"] = [f"postgres:{own}", "./databases.sql:/docker-entrypoint-initdb.d/databases.sql:ro"]
-    else:
-        made["volumes"] = [f"home:{own}", *mounts] if service.is_ours else [f"{service.name}:{own}"]
+    made["volumes"] = _volumes(described, service)
     probe = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "180s", "start_interval": "5s"}
     made["healthcheck"] = {"test": ["CMD", *described.filled(service.ready, places)], **probe}
     if service.needs:

@@ -1,8 +1,8 @@
 """`feed-assets connector`: write the messages of Kafka topics to chunks, and signal the chunks."""
 
 import signal
-from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from difflib import get_close_matches
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
@@ -48,18 +48,9 @@ def run(
 
     selected, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
     chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
-    with closing(chunking.schemas), ended(heartbeat):
+    with closing(chunking.schemas), closing(heartbeat):
         service.run(chunking, selected, stopping, beat=heartbeat.beat)
     say("connector: ended; messages without a signal are read again at the next start")
-
-
-@contextmanager
-def ended(heartbeat: Heartbeat) -> Generator[None]:
-    """Take the sign of life back when the service ends by itself. After a kill it becomes old."""
-    try:
-        yield
-    finally:
-        heartbeat.end()
 
 
 def stopped_by_signals() -> Event:

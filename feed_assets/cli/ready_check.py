@@ -1,7 +1,6 @@
 """`feed-assets ready`: whether one service works, as an exit code for systemd, compose and Kubernetes."""
 
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -49,6 +48,8 @@ def _token() -> str:
 
 def _answers(url: str, headers: dict[str, str]) -> None:
     """Raise NotReady unless a server answers a GET of an `http://` URL with 200. Redirects are not followed."""
+    from http.client import HTTPConnection, HTTPException  # few commands need it
+
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise InvalidName(f"{url!r} is no service: expected connector, loader-NAME, {WEB} or http://HOST:PORT/PATH.")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from feed_assets import log_lines
-from feed_assets.core.errors import FeedAssetsError, InvalidSetting, ServiceUnavailable
+from feed_assets.core.errors import FeedAssetsError, InvalidSetting, SecretUnavailable, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
@@ -58,7 +58,7 @@ def _read_form_of_lines() -> None:
     """Read the settings, which say whether lines are JSON: the command may have failed before it read them."""
     from feed_assets.settings import settings
 
-    with suppress(InvalidSetting):
+    with suppress(InvalidSetting, SecretUnavailable):  # of which the command's own error tells
         settings()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from feed_assets.cli.connector import ended, stopped_by_signals, wanted_topics
+from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load_graph, open_services
 from feed_assets.cli.show import Below, View, show
@@ -113,8 +113,7 @@ def load(
         if once:
             say(f"warehouse {name}: {loader.counted(loader.once(target, sources), 'load')}")
         else:
-            heartbeat = Heartbeat(f"loader-{name}")
-            with ended(heartbeat):
+            with closing(Heartbeat(f"loader-{name}")) as heartbeat:
                 loader.run(target, sources, stopped_by_signals(), beat=heartbeat.beat)
             say(f"warehouse {name}: ended; data that are not loaded are read again at the next start")
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidShape
-from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.sql_text import literal, quoted, storable
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape, check_columns
 
@@ -137,7 +137,7 @@ class Engine(ABC):
         """Raise InvalidShape for a table that this warehouse cannot store."""
         check_columns(len(shape.columns) + len(shape.dropped))
         for name in (table, *(each.name for each in shape.columns)):
-            if "\0" in name or any("\ud800" <= letter < "\ue000" for letter in name):
+            if name != storable(name):
                 raise InvalidShape(f"{name!r} is not a name in a warehouse: expected Unicode without NUL. Rename it.")
         for each in shape.columns:
             if each.name.lower() in self.own_columns:

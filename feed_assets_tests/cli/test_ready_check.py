@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib import import_module
 from threading import Event, Thread
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from feed_assets import heartbeats
-from feed_assets.cli.exporter import text_of_metrics
+from feed_assets.cli import metrics_server
+from feed_assets.cli.exporter import metrics
+from feed_assets.cli.metrics_server import text_of_metrics
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.heartbeats import BEAT_SECONDS, FOLDER, FRESH_SECONDS, Heartbeat, NotReady, signs
 from feed_assets.ledger import alerts, due, runs
@@ -69,7 +70,7 @@ def test_a_service_is_ready_while_its_sign_of_life_is_fresh(home, monkeypatch, c
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     assert exit_and_errors(monkeypatch, capsys, "ready", "connector")[0] == 1
     monkeypatch.undo()
-    heartbeat.end()
+    heartbeat.close()
     with pytest.raises(NotReady):
         heartbeats.check(home, "connector", NOW)
 
@@ -99,7 +100,7 @@ def test_a_disk_that_takes_no_file_does_not_end_a_service(home):
     heartbeat = Heartbeat("connector")
     (home / FOLDER).rmdir()
     heartbeat.beat(dict)
-    heartbeat.end()
+    heartbeat.close()
     assert signs(home) == ()
 
 
@@ -188,18 +189,18 @@ def test_a_ledger_that_is_away_leaves_the_other_figures(home, monkeypatch, capsy
 
 
 def test_metrics_are_served_on_loopback_at_one_path(home, ledger, monkeypatch, capsys):
-    stopping, exporter = Event(), import_module("feed_assets.cli.exporter")
-    monkeypatch.setattr("feed_assets.cli.connector.stopped_by_signals", lambda: stopping)
+    stopping = Event()
+    monkeypatch.setattr(metrics_server, "stopped_by_signals", lambda: stopping)
     ports = []
-    listening = exporter._listening
+    listening = metrics_server.listening
 
     def listens(host, port):
         made = listening(host, port)
         ports.append(made.server_address)
         return made
 
-    monkeypatch.setattr(exporter, "_listening", listens)
-    thread = Thread(target=exporter.metrics, kwargs={"port": 0, "host": "127.0.0.1"})
+    monkeypatch.setattr(metrics_server, "listening", listens)
+    thread = Thread(target=metrics, kwargs={"port": 0, "host": "127.0.0.1"})
     thread.start()
     try:
         while not ports:
@@ -218,11 +219,10 @@ def test_metrics_are_served_on_loopback_at_one_path(home, ledger, monkeypatch, c
 
 
 def test_a_client_that_goes_away_leaves_one_line_and_no_stack_trace(home, capsys):
-    exporter = import_module("feed_assets.cli.exporter")
-    listener = exporter._listening("127.0.0.1", 0)
+    listener = metrics_server.listening("127.0.0.1", 0)
     try:
         {}["gone"]
     except KeyError:
         listener.handle_error(None, ("127.0.0.1", 1))
-    listener.close()
+    listener.server_close()
     assert capsys.readouterr().err == "feed-assets: metrics: a request was not answered: 'gone'\n"

@@ -14,7 +14,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.cluster_tasks import LINES
 from feed_assets_tests.support.build_lake import CLEAN
-from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.servers import stop, wait_until
 from feed_assets_tests.support.spark_clusters import ROOT, driver_env, spark_cluster
 
 
@@ -39,9 +39,7 @@ def driver(cluster, faults, **more):
     try:
         yield started
     finally:
-        if started.poll() is None:
-            os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
+        stop(started)
 
 
 def build_under(cluster, faults, **more):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import allocation, run
 from feed_assets.runs.services import utc_now
 from feed_assets_tests.faults.held_project import HOLD, MADE, RAW
-from feed_assets_tests.support.servers import JVM, free_ports, wait_until
+from feed_assets_tests.support.servers import JVM, free_ports, stop, wait_until
 from feed_assets_tests.support.spark_clusters import ROOT, SmallCluster
 
 MODULE = "feed_assets_tests.faults.held_project"
@@ -91,9 +90,7 @@ class Place:
         try:
             yield process
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            stop(process)
 
     def log(self, *words: str) -> str:
         return (self.folder / f"{'-'.join(words).replace('/', '_')}.log").read_text(errors="replace")

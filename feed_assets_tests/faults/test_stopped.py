@@ -24,7 +24,7 @@ from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.faults import held_project as project
-from feed_assets_tests.support.servers import family, lives, wait_until
+from feed_assets_tests.support.servers import family, lives, stop, wait_until
 
 FEED = Feed.parse(project.MADE)
 
@@ -103,9 +103,8 @@ def dagsters() -> list[str]:
 def lake(home: Path, tmp_path: Path) -> Iterator[Lake]:
     made = Lake(home, tmp_path)
     yield made
-    if made.process and made.process.poll() is None:
-        os.killpg(made.process.pid, signal.SIGKILL)
-        made.process.wait()
+    if made.process:
+        stop(made.process)
     for each in made.seen:
         if lives(each):
             each.kill()

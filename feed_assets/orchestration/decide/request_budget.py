@@ -108,9 +108,17 @@ def claimed(
     ready = [listed[output] for block in requested.counted for output in block]
     if requested.spent is None or not _counts(ledger, ready, requested.spent, now):
         return free
-    # If the process is killed before this line, the next tick decides again about these outputs, and holds them.
-    due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
+    hold(ledger, requested, listed)
     return [*free, *requested.counted]
+
+
+def hold(ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput]) -> None:
+    """Hold the outputs beyond the day's limit on the due list.
+
+    If the process is killed before this, the next tick decides again about these outputs, and holds them.
+    """
+    if requested.spent:
+        due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
 
 
 def _counts(ledger: Ledger, ready: Sequence[DueOutput], spent: tuple[Spent, Spent], now: datetime) -> bool:

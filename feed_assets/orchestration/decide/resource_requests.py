@@ -91,9 +91,7 @@ def claimed(
     rooms = rooms_now(ledger, now)
     with ledger.write() as connection:
         blocks = _claimed_with_room(connection, graph, _Queue(requested, listed), rooms, now)
-    if requested.spent:
-        # If the process is killed before this line, the next tick decides again about these outputs, and holds them.
-        due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
+    request_budget.hold(ledger, requested, listed)
     return blocks
 
 

@@ -1,6 +1,5 @@
 """The compute target of a run: the run takes up the resources that it was given, or waits for others, and ends them."""
 
-import logging
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.target_watch import TargetWatch
 from feed_assets.settings import Settings, settings
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,26 +101,31 @@ def _take_up(ledger: Ledger, run: dg.DagsterRun, resources: Resources) -> RunTar
 def _wait(ledger: Ledger, run: dg.DagsterRun, resources: Resources, patience: Patience) -> RunTarget:
     """Wait for a target that fits, as for other runs of the partition, in the same queue as all requests."""
     entry = QueueEntry(f"run {run.run_id}", resources, is_history=False, since=utc_now(), output=f"run {run.run_id}")
-    reported: str | None = None
+    try:
+        place = _placement(ledger, entry, run.run_id, patience)
+    except BaseException:
+        _end(ledger, entry.name)
+        raise
+    return RunTarget(entry.name, place.target, place.reason, resources, ledger)
+
+
+def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
+    """Ask again and again until there is room. Raise ResourcesBusy if patience ends first."""
+    has_told = False
     while True:
         now = utc_now()
-        place = allocations.ask(ledger, entry, run.run_id, rooms_now(ledger, now), now)
+        place = allocations.ask(ledger, entry, run_id, rooms_now(ledger, now), now)
         if isinstance(place, Placement):
-            return RunTarget(entry.name, place.target, place.reason, resources, ledger)
+            return place
         if not patience.seconds_left:
-            _end(ledger, entry.name)
             raise ResourcesBusy(
                 f"{place}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
                 "FEED_ASSETS_RUN_WAIT_SECONDS."
             )
-        if reported is None:
+        if not has_told:
             patience.tell(f"this run waits for resources, for up to {patience.seconds_left:.0f} s: {place}")
-            reported = place
-        try:
-            patience.wait()
-        except BaseException:
-            _end(ledger, entry.name)
-            raise
+            has_told = True
+        patience.wait()
 
 
 def _stop_spark() -> None:

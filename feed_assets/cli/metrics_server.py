@@ -1,0 +1,94 @@
+"""Figures for Prometheus as text, and the server of `feed-assets metrics --port`."""
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, cast
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+from feed_assets.cli.connector import stopped_by_signals
+from feed_assets.cli.gauges import figures
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.home import say
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.registry import Collector
+
+READ_SECONDS = 5.0
+"""Seconds that a client may be silent. Requests are answered one at a time, so they never start many queries at once.
+
+Whoever may reach the port can delay other readers of the figures, and nothing else.
+"""
+
+PATH = "/metrics"
+
+
+def serve(host: str, port: int) -> None:
+    """Serve the figures until a signal. Raise InvalidSetting if nothing can listen there."""
+    settings()  # which say whether lines are JSON, before the first one
+    with listening(host, port) as server:
+        say(f"metrics are at http://{host}:{server.server_port}{PATH}")
+        stopping = stopped_by_signals()
+        while not stopping.is_set():
+            server.handle_request()
+
+
+def text_of_metrics() -> str:
+    """Return all figures in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(cast("Collector", _Gauges()))
+    return generate_latest(registry).decode()
+
+
+class _Gauges:
+    """A collector of prometheus_client. It reads all figures anew each time."""
+
+    def collect(self) -> "Iterator[Metric]":
+        for each in figures(datetime.now(UTC)):
+            metric = GaugeMetricFamily(f"feed_assets_{each.name}", each.text, labels=each.labels)
+            for labels, value in each.values:
+                metric.add_metric(labels, value)
+            yield metric
+
+    def describe(self) -> "list[Metric]":
+        """Return no names, so that registering reads nothing."""
+        return []
+
+
+class _Server(HTTPServer):
+    timeout = 1.0  # A signal to stop is seen after this time.
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (as http.server calls it)
+        """Write a line in place of a stack trace. Most such clients have gone away."""
+        say(f"metrics: a request was not answered: {sys.exc_info()[1]}", level="warning")
+
+
+class _Answer(BaseHTTPRequestHandler):
+    timeout = READ_SECONDS
+
+    def do_GET(self) -> None:
+        is_known = self.path == PATH
+        body = text_of_metrics().encode() if is_known else f"The figures are at {PATH}.\n".encode()
+        self.send_response(200 if is_known else 404)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name in http.server)
+        """Log no requests."""
+
+
+def listening(host: str, port: int) -> HTTPServer:
+    """Return a server at an address. Raise InvalidSetting if nothing can listen there."""
+    try:
+        return _Server((host, port), _Answer)
+    except OSError as error:
+        raise InvalidSetting(
+            f"nothing can listen at {host}:{port} ({error}): choose another --port or --host."
+        ) from error
