@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from feed_assets.core.errors import SparkUnavailable
 from feed_assets.core.targets import Standalone
@@ -23,8 +24,8 @@ TARGET = Standalone(kind="standalone", master="spark://127.0.0.1:9", url="http:/
 def ended(monkeypatch):
     """Return the context of this process, whose session has ended in the JVM."""
     context = MagicMock(_jsc=None)
-    context._jvm.SparkSession.getActiveSession.return_value.isDefined.return_value = False
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)  # Else this stops the session of other tests.
     return context
 
 
