@@ -14,9 +14,10 @@ from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
+from feed_assets.core.resources import Resources
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import batch_sets, compacted, due
-from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -40,7 +41,7 @@ from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.run_turn import Patience
-from feed_assets.runs.services import Services
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import Settings, settings
 
 ASKED_BY = "feed_assets/asked_by"
@@ -62,7 +63,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
-        with run_target(context, resources_of(node), patience) as target:
+        with run_target(context, partial(_resources, graph, node, context), patience) as target:
             body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
             if node.partitions_def is not None and context.has_partition_key_range:
                 yield from body.build_many(config)
@@ -70,6 +71,15 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
                 yield from body.build_one(config)
 
     return run
+
+
+def _resources(graph: Graph, node: Node, context: dg.AssetExecutionContext, ledger: Ledger) -> Resources:
+    """Return what a run needs that was given nothing when it was requested."""
+    keys: Sequence[str | None] = [] if node.partitions_def else [None]
+    if context.has_partition_key_range or context.has_partition_key:
+        keys = context.partition_keys if context.has_partition_key_range else [context.partition_key]
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
+        return resources_of(graph, ledger, node, [node.partition(key) for key in keys], utc_now())
 
 
 @dataclass(frozen=True)
@@ -187,6 +197,7 @@ class _Body:
             parameters=parameters_of(config),
             why=why,
             placed=self.target and self.target.reason,
+            cores=self.target and self.target.resources.cores,
         )
 
     @property

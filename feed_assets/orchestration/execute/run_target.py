@@ -1,6 +1,6 @@
 """The compute target of a run: the run takes up the resources that it was given, or waits for others, and ends them."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +51,7 @@ class RunTarget:
     @property
     def metadata(self) -> dict[str, Any]:
         """Return what a materialization shows of the target."""
-        return {"compute target": self.name, "why this target": self.reason}
+        return {"compute target": self.name, "why this target": self.reason, "resources": str(self.resources.amount)}
 
 
 def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
@@ -66,9 +66,11 @@ def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
 
 @contextmanager
 def run_target(
-    context: dg.AssetExecutionContext, resources: Resources, patience: Patience
+    context: dg.AssetExecutionContext, resources_of: Callable[[Ledger], Resources], patience: Patience
 ) -> Generator[RunTarget | None]:
     """Yield the target of a run, and take its resources back at the end. Yield None if no targets are configured.
+
+    `resources_of` returns what the run needs, if it was given nothing when it was requested.
 
     If the process is killed, a tick takes the resources back once Dagster's run has ended. Raise ResourcesBusy if no
     target has room within the time that `patience` allows.
@@ -79,7 +81,7 @@ def run_target(
     ledger = open_ledger(settings().ledger)
     is_driven = DRIVER in context.run.tags
     with in_one_process() if is_driven else nullcontext():
-        target = _take_up(ledger, context.run, resources) or _wait(ledger, context.run, resources, patience)
+        target = _take_up(ledger, context.run) or _wait(ledger, context.run, resources_of(ledger), patience)
     try:
         yield target
     finally:
@@ -88,12 +90,14 @@ def run_target(
         _end(ledger, target.allocation, target.name)
 
 
-def _take_up(ledger: Ledger, run: dg.DagsterRun, resources: Resources) -> RunTarget | None:
+def _take_up(ledger: Ledger, run: dg.DagsterRun) -> RunTarget | None:
     """Return the target that was given to the run when it was requested. Return None if it was taken back since."""
     allocation_id = run.tags.get(ALLOCATION)
     allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
     if allocation is None or allocation.target in targets():
-        return allocation and RunTarget(allocation.id, allocation.target, allocation.reason, resources, ledger)
+        return allocation and RunTarget(
+            allocation.id, allocation.target, allocation.reason, allocation.resources, ledger
+        )
     _end(ledger, allocation.id)  # The settings have it no more.
     return None
 
