@@ -34,6 +34,7 @@ from feed_assets.orchestration.execute.joint_run import Many
 from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.execute.patience import patience_of
 from feed_assets.orchestration.execute.rerun_metadata import effect_metadata
+from feed_assets.orchestration.execute.run_partitions import RunPartitions
 from feed_assets.orchestration.execute.run_target import RunTarget, run_target
 from feed_assets.runs import slice_inputs
 from feed_assets.runs.build import build
@@ -62,7 +63,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
-        with run_target(context, resources_of(node), patience) as target:
+        with run_target(RunPartitions(graph, node, context), resources_of(node), patience) as target:
             body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
             if node.partitions_def is not None and context.has_partition_key_range:
                 yield from body.build_many(config)

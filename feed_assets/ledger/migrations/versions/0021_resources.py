@@ -41,6 +41,9 @@ def upgrade() -> None:
         sa.Column("offline", TEXT, comment="why it gives no answer; NULL: it does"),
         sa.Column("since", UtcDateTime(), comment="since when it gives none"),
         sa.Column("lost", UtcDateTime(), comment="when a run last lost it: it gets no run for a while"),
+        sa.Column(
+            "unstarted", TEXT, comment="dataset whose Spark last could not start there; NULL: one has started since"
+        ),
         sa.PrimaryKeyConstraint("target"),
     )
     op.create_table(
