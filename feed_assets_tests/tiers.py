@@ -76,6 +76,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "cli/test_rights.py",
         "deploy",
         "core/test_allotment.py",
+        "core/test_learned_needs.py",
         "feeds/test_blackboard.py::test_a_server_that_is_down_is_unavailable_and_not_empty",
         "feeds/test_shell_ends.py",
         "intake/test_connections.py",

@@ -109,7 +109,7 @@ def _views(graph: "Graph", services: "Services", planned: "list[Planned]") -> tu
     """Return the plan. Its reasons say on which compute target each run would be now."""
     from feed_assets.orchestration.decide.resource_requests import preview
 
-    places = preview(graph, services.ledger, [each.output for each in planned], services.now())
+    places = preview(graph, services.ledger, {each.output: each.bytes for each in planned}, services.now())
     views = zip(PlannedView.each(planned), planned, strict=True)
     return tuple(
         view.model_copy(update={"reason": f"{view.reason}; {place}"}) if (place := places.get(each.output)) else view

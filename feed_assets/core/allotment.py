@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from feed_assets.core.learned_needs import with_cores
 from feed_assets.core.message_words import shortened
 from feed_assets.core.resources import NOTHING, Amount, Resources, in_gib
 
@@ -147,7 +148,7 @@ class _Pass:
     kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
 
     def place(self, request: QueueEntry, now: datetime) -> Placement | str:
-        fitting = _fitting(request, self.rooms)
+        fitting = _fitting(request.resources, self.rooms)
         open_rooms = {
             name: room
             for name, room in fitting.items()
@@ -197,9 +198,15 @@ def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime)
     return {request.name: going.place(request, now) for request in sorted(queue, key=lambda each: each.place(now))}
 
 
-def _fitting(request: QueueEntry, rooms: Mapping[str, Room]) -> dict[str, Room]:
+def possible(needed: Resources, declared: Resources, rooms: Mapping[str, Room]) -> Resources:
+    """Return learned resources with no more cores than the largest open target has. What is declared is always kept."""
+    open_rooms = {name: room for name, room in rooms.items() if not room.closed}
+    fewer = (with_cores(declared, cores) for cores in range(needed.cores, declared.cores, -1))
+    return next((each for each in fewer if _fitting(each, open_rooms)), declared)
+
+
+def _fitting(resources: Resources, rooms: Mapping[str, Room]) -> dict[str, Room]:
     """Return the targets that could hold a request if they were empty. An offline target's size is unknown."""
-    resources = request.resources
     return {
         name: room
         for name, room in rooms.items()

@@ -70,6 +70,7 @@ class Resources:
         target: The name of the only target that will do. By default each target that fits.
         labels: Labels that the target must have, such as `gpu`.
         priority: Datasets with a greater number come first. New partitions come before history, whatever the number.
+        learned: Whether a run with more input than usual gets more `cores`, each with its share of `memory`.
 
     Raises:
         InvalidDefinition: A value is of a wrong type or too small.
@@ -80,6 +81,7 @@ class Resources:
     target: str | None = None
     labels: Sequence[str] = ()
     priority: int = 0
+    learned: bool = False
 
     def __post_init__(self) -> None:
         if self.amount.memory < self.cores * _PER_CORE:

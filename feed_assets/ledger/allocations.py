@@ -6,7 +6,7 @@ for ever by a kill: a row whose run has ended, or never began, is removed (`unus
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -64,6 +64,7 @@ class Allocation:
     reason: str
     at: datetime
     dagster_run: str | None
+    resources: Resources
 
 
 def lock(connection: sa.Connection) -> None:
@@ -187,9 +188,7 @@ def grants(connection: sa.Connection) -> dict[str, list[Grant]]:
 def waiting(connection: sa.Connection) -> list[QueueEntry]:
     """Return the requests that wait for resources."""
     rows = connection.execute(sa.select(allocation).where(allocation.c.target.is_(None)))
-    return [
-        QueueEntry(row.id, Resources(**json.loads(row.resources)), row.history, row.since, row.output) for row in rows
-    ]
+    return [QueueEntry(row.id, _resources(row), row.history, row.since, row.output) for row in rows]
 
 
 def of_outputs(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, Allocation]:
@@ -203,7 +202,13 @@ def of_outputs(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[
 
 
 def _allocation(row: Any) -> Allocation:
-    return Allocation(row.id, row.target, row.reason, row.at, row.dagster_run)
+    return Allocation(row.id, row.target, row.reason, row.at, dagster_run=row.dagster_run, resources=_resources(row))
+
+
+def _resources(row: Any) -> Resources:
+    """Return the resources of a row. Fields that another version of this package has are left out."""
+    known = {each.name for each in fields(Resources)}
+    return Resources(**{name: value for name, value in json.loads(row.resources).items() if name in known})
 
 
 def take_up(ledger: Ledger, allocation_id: str, dagster_run: str) -> Allocation | None:

@@ -1,4 +1,4 @@
-"""Cost of a run for each byte that it reads. Decisions compare the value of late data with this cost."""
+"""Costs of earlier runs: late data is weighed against them, and runs learn from them how many cores they need."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed
+from feed_assets.core.learned_needs import Cost
 from feed_assets.core.needs import Need
 from feed_assets.ledger import key_tables, updates
 from feed_assets.ledger.tables import UtcDateTime, consumed, run, update
@@ -31,8 +32,17 @@ def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) 
     return {feed: median(seconds) * run_cost for feed, seconds in seconds_by_feed.items()}
 
 
+def core_seconds(connection: sa.Connection, feed: Feed) -> list[Cost]:
+    """Return what the last published builds of a dataset took, of those that had cores of a compute target."""
+    return [
+        Cost(int(row.size), (row.ended - row.started).total_seconds() * row.cores)
+        for row in _builds(connection, {feed})
+        if row.size and row.cores
+    ]
+
+
 def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.Row[Any]]:
-    """Return start, end and bytes read of the last builds of each feed.
+    """Return start, end, cores and bytes read of the last builds of each feed.
 
     Cost: one statement, and one index lookup for each build.
     """
@@ -49,7 +59,7 @@ def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.R
     read &= (consumed.c.id == update.c.id) & consumed.c.is_input
     size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(of_run)
     # The outer join and the value for each build keep databases from scanning all runs or all pins.
-    columns = [run.c.feed, run.c.started, run.c.ended, size.correlate(run).scalar_subquery().label("size")]
+    columns = [run.c.feed, run.c.started, run.c.ended, run.c.cores, size.correlate(run).scalar_subquery().label("size")]
     return connection.execute(sa.select(*columns).select_from(key_table).outerjoin(run, last)).all()
 
 

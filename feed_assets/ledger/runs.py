@@ -39,6 +39,8 @@ class Launch:
     why: str | None = None
     placed: str | None = None
     """The compute target that the run was given, and the reason."""
+    cores: int | None = None
+    """The cores that the run was given there."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Run:
     parameters: str | None = None
     why: str | None = None
     placed: str | None = None
+    cores: int | None = None
 
     @property
     def host(self) -> str:
@@ -262,6 +265,7 @@ def start(ledger: Ledger, new: Run) -> None:
                     parameters=new.parameters,
                     why=new.why,
                     placed=new.placed,
+                    cores=new.cores,
                 )
             )
     except IntegrityError as error:

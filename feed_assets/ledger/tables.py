@@ -210,6 +210,7 @@ run = sa.Table(
     sa.Column("parameters", TEXT, comment="JSON: what it was asked to do beside its partition; NULL: nothing"),
     sa.Column("why", TEXT, comment="the verdict that asked for it, in words; NULL: somebody did by hand"),
     sa.Column("placed", TEXT, comment="the compute target that it was given, and why; NULL: none is configured"),
+    sa.Column("cores", sa.BigInteger, comment="that it had there; NULL: no target gave it any"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)

@@ -11,14 +11,15 @@ import sqlalchemy as sa
 from feed_assets import Resources, feed_asset, with_automation
 from feed_assets.core.attempts import ABANDONED, end_of, is_outage
 from feed_assets.core.errors import ResourcesBusy, SparkUnavailable, TargetLost
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.ledger import due
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import allocation, run
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.request_budget import is_a_service_out
-from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY
+from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY, preview
 from feed_assets.orchestration.ticks.dead_runs import end_unused
 from feed_assets.settings import settings
 from feed_assets_tests.support.command_output import printed
@@ -259,3 +260,37 @@ def test_a_wait_for_resources_is_reported_to_dagster_once_whatever_is_free_meanw
         reasons.add(waiting.reason)
         later(lake, LOOK_AGAIN)
     assert (observed, len(reasons)) == ([waiting.partition.key], 2)
+
+
+def test_more_input_than_usual_gets_more_cores_and_a_dry_run_says_why(setting):
+    days = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-08")
+    setting(targets=json.dumps({"here": {"kind": "local", "cores": 3, "memory": "8g"}}), partitions_per_run=1)
+    feed = raw_feed(partitions_def=days)
+    learning = sums_of(feed, partitions_def=days, resources=Resources(learned=True))
+    lake = harness(feed, learning)
+    for number in range(1, 6):
+        lake.drop(RAW, f"2020-01-0{number}", rows(*[0] * 1000 * number))
+    lake.run_until_idle()
+    with open_ledger(settings().ledger).write() as connection:  # The clock stood still while the runs worked.
+        for number in range(1, 6):
+            of_day = (run.c.partition == f"2020-01-0{number}") & (run.c.feed == SUMS)
+            started = lake.now() - timedelta(minutes=number)
+            assert (
+                connection.execute(sa.update(run).where(of_day).values(started=started, ended=lake.now())).rowcount == 1
+            )
+    lake.drop(RAW, "2020-01-06", rows(*[0] * 15_000))
+    (request,) = lake.ask().requests
+    ledger = open_ledger(settings().ledger)
+    graph = Graph(with_automation(dg.Definitions(assets=[feed, learning])).resolve_asset_graph())
+    output = Partition(Feed.parse(SUMS), "2020-01-07")
+    why = preview(graph, ledger, {output: 3 << 20}, lake.now())[output]
+    assert why == (
+        "waits for resources: it needs 3 cores and 1.5 GiB: here 0 of 3 cores free; 3 cores and 1.5 GiB are learned "
+        "from 5 runs: the input has 3.0 MiB, usually 0.0 MiB"
+    )
+    with ledger.read() as connection:
+        granted = connection.execute(sa.select(allocation.c.cores, allocation.c.memory)).one()
+    assert tuple(granted) == (3, 3 << 29)  # 10 cores would be right, and the largest target has 3.
+    assert lake.runner.execute(request).success
+    with ledger.read() as connection:
+        assert {*connection.execute(sa.select(run.c.cores).where(run.c.partition == "2020-01-06")).scalars()} == {3}

@@ -39,7 +39,7 @@ class RequestedRuns:
     held: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     spent: tuple[Spent, Spent] | None = None
     sizes: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
-    """The bytes that each output of history reads, if the day's history is limited."""
+    """The bytes that each output reads."""
 
 
 def place(graph: Graph, output: Partition, now: datetime, order: Order | None = None) -> Place:
@@ -63,10 +63,11 @@ def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now:
         old = [output for output in outputs if is_history(graph, output, now)]
         spent = history_budget.spent(connection, now) if old and settings().history.is_limited else None
     if spent is None:
-        return RequestedRuns(in_turn(graph, ledger, outputs, now)[: settings().max_requests])
+        return RequestedRuns(in_turn(graph, ledger, outputs, now)[: settings().max_requests], sizes=sizes)
     aged = {*old}
     free = grouped(graph, ledger, [output for output in outputs if output not in aged])[: settings().max_requests]
-    return _with_history(graph, ledger, free, {output: sizes[output] for output in old}, spent)
+    runs_of_both = _with_history(graph, ledger, free, {output: sizes[output] for output in old}, spent)
+    return replace(runs_of_both, sizes=sizes)
 
 
 def _with_history(
@@ -84,7 +85,7 @@ def _with_history(
     after = after.filled(rules) if remaining else after
     last = spent.plus(len(today), sum(sizes[output] for output in goes)).filled(rules)
     held = {output: why for output in remaining if (why := why_not(rules, last, sizes[output]))}
-    return RequestedRuns(free, counted, held, (spent, after), sizes)
+    return RequestedRuns(free, counted, held, (spent, after))
 
 
 def _room(rules: History, spent: Spent) -> int | None:

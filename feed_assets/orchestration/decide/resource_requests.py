@@ -3,24 +3,28 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from uuid import uuid4
 
 import sqlalchemy as sa
 
-from feed_assets.core.allotment import Placement, QueueEntry, allot
-from feed_assets.core.feeds import Partition
+from feed_assets.core.allotment import Placement, QueueEntry, allot, possible
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.learned_needs import Cost, Learned, learned
 from feed_assets.core.readiness import State
 from feed_assets.core.resources import Resources
 from feed_assets.core.targets import ComputeTarget, Connect
-from feed_assets.ledger import allocations, due, history_budget
+from feed_assets.ledger import allocations, due, history_budget, run_costs
 from feed_assets.ledger.allocations import ResourceRequest, Rooms
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide import request_budget
+from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.request_budget import Blocks, RequestedRuns, is_history
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.settings import settings
@@ -54,10 +58,19 @@ def in_one_process() -> Generator[None]:
         _ONE_PROCESS.reset(token)
 
 
-def resources_of(node: Node) -> Resources:
-    """Return the resources that each run of a dataset needs."""
+def _declared(node: Node) -> Resources:
     declared = node.declaration.resources if isinstance(node.declaration, Dataset) else None
     return declared or Resources()
+
+
+def resources_of(graph: Graph, ledger: Ledger, node: Node, outputs: Sequence[Partition], now: datetime) -> Resources:
+    """Return the resources that a run of some outputs of a dataset needs."""
+    if not _declared(node).learned:
+        return _declared(node)
+    rooms = rooms_now(ledger, now)
+    with ledger.read() as connection:
+        verdicts = decide_needs(connection, [need_of(graph, each) for each in outputs], now)
+        return _Needs(connection, rooms).of(node, max((each.bytes for each in verdicts), default=0)).resources
 
 
 def targets() -> Mapping[str, ComputeTarget]:
@@ -95,6 +108,25 @@ def claimed(
     return blocks
 
 
+@dataclass
+class _Needs:
+    """Needs of runs now. Each dataset's earlier runs are read once, and only if it learns from them."""
+
+    connection: sa.Connection
+    rooms: Rooms
+    _costs: dict[Feed, list[Cost]] = field(default_factory=dict[Feed, list[Cost]])
+
+    def of(self, node: Node, size: int) -> Learned:
+        """Return what a run of a dataset that reads `size` bytes needs."""
+        declared = _declared(node)
+        if not declared.learned:
+            return Learned(declared)
+        if node.feed not in self._costs:
+            self._costs[node.feed] = run_costs.core_seconds(self.connection, node.feed)
+        needed = learned(declared, size, self._costs[node.feed])
+        return replace(needed, resources=possible(needed.resources, declared, self.rooms({})))
+
+
 class _Queue:
     """The runs of a tick, as requests for resources."""
 
@@ -103,11 +135,11 @@ class _Queue:
         self._listed = listed
         self.blocks: dict[str, list[Partition]] = {}
 
-    def of(self, graph: Graph, blocks: Blocks, now: datetime) -> list[ResourceRequest]:
+    def of(self, graph: Graph, blocks: Blocks, needs: "_Needs", now: datetime) -> list[ResourceRequest]:
         """Return a request for each block."""
-        requests: list[ResourceRequest] = []
+        requests, sizes = list[ResourceRequest](), self.requested.sizes
         for block in blocks:
-            resources = resources_of(graph.node(block[0].feed))
+            resources = needs.of(graph.node(block[0].feed), max(sizes.get(each, 0) for each in block)).resources
             items = tuple(self._listed[output] for output in block)
             requests.append(ResourceRequest(uuid4().hex, items, resources, is_history(graph, block[0], now)))
             self.blocks[requests[-1].id] = block
@@ -120,7 +152,8 @@ def _claimed_with_room(connection: sa.Connection, graph: Graph, queue: _Queue, r
     if spent and history_budget.locked(connection, now) != spent[0]:
         spent, counted = None, Blocks()
     allocations.lock(connection)
-    free, of_history = queue.of(graph, queue.requested.free, now), queue.of(graph, counted, now)
+    needs = _Needs(connection, rooms)
+    free, of_history = (queue.of(graph, blocks, needs, now) for blocks in (queue.requested.free, counted))
     requests = _as_read(connection, [*free, *of_history])
     places = allocations.claim(connection, requests, rooms, now)
     going = [each for each in requests if isinstance(places[each.id], Placement)]
@@ -150,8 +183,10 @@ def target_tags(ledger: Ledger, outputs: Iterable[Partition]) -> dict[Partition,
     }
 
 
-def preview(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> dict[Partition, str]:
+def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> dict[Partition, str]:
     """Return for each output the target that a run of it by hand would take now, or what it would wait for.
+
+    `sizes` has the bytes that each output reads. If more is needed than is declared, the reason says why.
 
     Return {} if there are no targets. Nothing is given to anybody.
     """
@@ -161,10 +196,13 @@ def preview(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
         rooms = rooms_now(ledger, now)
     with ledger.read() as connection:
         queue, free = allocations.waiting(connection), rooms(allocations.grants(connection))
+        needs = _Needs(connection, rooms)
+        needed = {output: needs.of(graph.node(output.feed), size) for output, size in sizes.items()}
     reasons: dict[Partition, str] = {}
-    for output in outputs:
-        entry = QueueEntry(output.path, resources_of(graph.node(output.feed)), is_history=False, since=now)
+    for output, own in needed.items():
+        entry = QueueEntry(output.path, own.resources, is_history=False, since=now)
         place = allot([entry, *queue], free, now)[entry.name]
         is_placed = isinstance(place, Placement)
-        reasons[output] = place.reason if is_placed else f"{State.WAITS_FOR_RESOURCES.value}: {place}"
+        reason = place.reason if is_placed else f"{State.WAITS_FOR_RESOURCES.value}: {place}"
+        reasons[output] = f"{reason}; {own.resources.amount} are {own.why}" if own.why else reason
     return reasons

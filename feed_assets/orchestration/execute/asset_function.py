@@ -23,7 +23,6 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.overlapping_windows import windows_within
 from feed_assets.orchestration.decide.requests import WHY
-from feed_assets.orchestration.decide.resource_requests import resources_of
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.input_specs import Input, page_of
@@ -63,7 +62,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
-        with run_target(RunPartitions(graph, node, context), resources_of(node), patience) as target:
+        with run_target(RunPartitions(graph, node, context), patience) as target:
             body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
             if node.partitions_def is not None and context.has_partition_key_range:
                 yield from body.build_many(config)
@@ -188,6 +187,7 @@ class _Body:
             parameters=parameters_of(config),
             why=why,
             placed=self.target and self.target.reason,
+            cores=self.target and self.target.resources.cores,
         )
 
     @property

@@ -7,11 +7,14 @@ from functools import cached_property
 import dagster as dg
 
 from feed_assets.core.feeds import Partition
+from feed_assets.core.resources import Resources
+from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.request_budget import is_history
+from feed_assets.orchestration.decide.resource_requests import resources_of
 from feed_assets.runs.run_turn import Patience, has_its_turn, wait_for_turn
-from feed_assets.runs.services import Services
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 
 
@@ -46,6 +49,11 @@ class RunPartitions:
         """Return whether all partitions count as history, so that the run goes after new ones."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             return bool(self.outputs) and all(is_history(self.graph, output, now) for output in self.outputs)
+
+    def resources(self, ledger: Ledger) -> Resources:
+        """Return what the run needs, if it was given nothing when it was requested."""
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            return resources_of(self.graph, ledger, self.node, self.outputs, utc_now())
 
     def wait_for_turn(self, patience: Patience) -> None:
         """Wait until the run can begin with one of its partitions, because no other run builds it."""

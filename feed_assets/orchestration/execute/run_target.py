@@ -66,7 +66,7 @@ class RunTarget:
     @property
     def metadata(self) -> dict[str, Any]:
         """Return what a materialization shows of the target."""
-        return {"compute target": self.name, "why this target": self.reason}
+        return {"compute target": self.name, "why this target": self.reason, "resources": str(self.resources.amount)}
 
 
 def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
@@ -80,7 +80,7 @@ def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
 
 
 @contextmanager
-def run_target(partitions: RunPartitions, resources: Resources, patience: Patience) -> Generator[RunTarget | None]:
+def run_target(partitions: RunPartitions, patience: Patience) -> Generator[RunTarget | None]:
     """Yield the target of a run, and take its resources back at the end. Yield None if no targets are configured.
 
     If the process is killed, a tick takes the resources back once Dagster's run has ended. Raise ResourcesBusy if no
@@ -92,7 +92,7 @@ def run_target(partitions: RunPartitions, resources: Resources, patience: Patien
     ledger, context = open_ledger(settings().ledger), partitions.context
     is_driven = DRIVER in context.run.tags
     with in_one_process() if is_driven else nullcontext():
-        target = _take_up(ledger, partitions, resources) or _wait(ledger, partitions, resources, patience)
+        target = _take_up(ledger, partitions) or _wait(ledger, partitions, patience)
     try:
         if not target.tags.items() <= context.run.tags.items():
             context.instance.add_run_tags(context.run.run_id, target.tags)
@@ -103,23 +103,25 @@ def run_target(partitions: RunPartitions, resources: Resources, patience: Patien
         _end(ledger, target.allocation, target.name)
 
 
-def _take_up(ledger: Ledger, partitions: RunPartitions, resources: Resources) -> RunTarget | None:
+def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
     """Return the target that was given to the run when it was requested. Return None if it was taken back since."""
     run, dataset = partitions.context.run, str(partitions.node.feed)
     allocation_id = run.tags.get(ALLOCATION)
     allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
     if allocation is None or allocation.target in targets():
-        return allocation and RunTarget(allocation.id, allocation.target, allocation.reason, resources, ledger, dataset)
+        return allocation and RunTarget(
+            allocation.id, allocation.target, allocation.reason, allocation.resources, ledger, dataset
+        )
     _end(ledger, allocation.id)  # The settings have it no more.
     return None
 
 
-def _wait(ledger: Ledger, partitions: RunPartitions, resources: Resources, patience: Patience) -> RunTarget:
+def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunTarget:
     """Wait for a target that fits, as for other runs of the partition, in the same queue as all requests.
 
     A run that has to wait for another run of its partition does so without a target.
     """
-    now = utc_now()
+    now, resources = utc_now(), partitions.resources(ledger)
     entry = QueueEntry(partitions.id, resources, partitions.are_history(now), since=now, output=partitions.name)
     try:
         while True:

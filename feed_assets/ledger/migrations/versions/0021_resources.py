@@ -15,6 +15,7 @@ def upgrade() -> None:
         "run",
         sa.Column("placed", TEXT, comment="the compute target that it was given, and why; NULL: none is configured"),
     )
+    op.add_column("run", sa.Column("cores", sa.BigInteger(), comment="that it had there; NULL: no target gave it any"))
     op.add_column(
         "due",
         sa.Column("allocation", TEXT, comment="the last row of `allocation` of its runs; the row may be gone"),
