@@ -55,7 +55,9 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> None:
     """Take back the resources of compute targets whose run has ended, or never began. A repeated call changes nothing.
 
-    So a kill costs no capacity for long: neither that of a run, nor that of a tick between its claim and its run.
+    So a kill costs no capacity for long: neither that of a run, nor that of a tick between its claim and its run. A run
+    that waits in Dagster's queue has not begun: it takes resources anew when it starts. Otherwise it would keep them
+    from the runs that hold the places for which it waits.
     """
     if not targets():
         return
@@ -64,7 +66,8 @@ def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> N
     if not listed:
         return
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
-    ids, named = {run.run_id for run in unfinished}, {run.tags.get(ALLOCATION) for run in unfinished}
+    ids = {run.run_id for run in unfinished}
+    named = {run.tags.get(ALLOCATION) for run in unfinished if run.status in WITH_PROCESS}
 
     def is_unfinished(each: Allocation) -> bool | None:
         if each.dagster_run is None:
