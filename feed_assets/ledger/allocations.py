@@ -284,6 +284,20 @@ def wake_first(connection: sa.Connection, now: datetime) -> None:
         connection.execute(sa.update(due).where(woken).values(look_at=now))
 
 
+def note_waiting(ledger: Ledger, now: datetime) -> None:
+    """Let outputs that were decided anew wait for resources on, if their request does. The next tick looks for room.
+
+    A command decides, but requests nothing. Without this it would show them as ready.
+    """
+    of_output = (allocation.c.id == due.c.allocation) & allocation.c.target.is_(None)
+    reason = sa.select(allocation.c.reason).where(of_output).correlate(due).scalar_subquery()
+    is_ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
+    waits = sa.exists().where(of_output).correlate(due)
+    values = {"state": State.WAITS_FOR_RESOURCES.value, "reason": reason, "look_at": now}
+    with ledger.write() as connection:
+        connection.execute(sa.update(due).where(is_ready, waits).values(**values))
+
+
 def in_use(connection: sa.Connection) -> list[Allocation]:
     """Return all resources and requests of runs, and those given to runs that have not begun."""
     has = allocation.c.target.is_not(None) | allocation.c.dagster_run.is_not(None)
