@@ -90,6 +90,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_broken_sources.py::test_silent_servers_are_each_tried_and_given_up_soon_when_time_is_over",
         "orchestration/test_lineage_events.py::test_an_endpoint_that_answers_a_byte_at_a_time_holds_up_no_run",
         "orchestration/test_resources.py",
+        "orchestration/test_resources_shown.py",
+        "orchestration/test_targets_by_hand.py",
         "orchestration/test_storage.py",
         "sources/test_silent_databases.py",
         "test_secret_stores.py",

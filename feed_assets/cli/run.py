@@ -39,6 +39,7 @@ def run(
     The steps are printed on stderr, and the end of each run on stdout. The exit code is 3 if partitions wait for a
     person, and 4 if a service is not available. It is 1 if a run failed and is retried later, or if a ready partition
     could not be built. It is also 1 if a dataset could not be decided, or a feed or event source could not be read.
+    Partitions that wait for compute resources (BUSY) do not change it.
     """
     with progress(STARTING_SPARK) as doing:
         doing.say(LOADING)
@@ -88,13 +89,14 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     failing, undecided = runner.failing(), runner.undecided()
     busy = runner.waiting(State.WAITS_FOR_RESOURCES)
     again = runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
-    again |= {output: f"{State.WAITS_FOR_RESOURCES.value}: {why}" for output, why in busy.items()}
     waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
     teller.list("FAILING", failing)
     teller.list("UNDECIDED", undecided)
     teller.list("AGAIN", again)
+    teller.list("BUSY", busy, "it waits for resources")
     _say_who_waits(teller, waiting)
-    views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": again, "waits": waiting}
+    views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": again}
+    views |= {"busy": busy, "waits": waiting}
     return RanView(
         runs=tuple(teller.runs), ticks=ticks, **{name: UnfinishedView.of(each) for name, each in views.items()}
     )

@@ -52,13 +52,15 @@ class UnfinishedView(View):
 
 
 class RanView(View):
-    """Runs of a command, and what remains: not built, failing, undecided, to be retried, or waiting for a person."""
+    """Runs of a command, and what remains: not built, failing, undecided, to be retried, or waiting."""
 
     runs: tuple[EndedView, ...]
     left: tuple[UnfinishedView, ...] = ()
     failing: tuple[UnfinishedView, ...] = ()
     undecided: tuple[UnfinishedView, ...] = ()
     again: tuple[UnfinishedView, ...] = ()
+    busy: tuple[UnfinishedView, ...] = ()
+    """Partitions that wait for resources of a compute target."""
     waits: tuple[UnfinishedView, ...] = ()
     ticks: int | None = None
 

@@ -122,13 +122,20 @@ class LedgerUnavailable(ServiceUnavailable):
 class SparkUnavailable(ServiceUnavailable):
     """A Spark session cannot be started or reached, or has ended: no Java, no cluster, no Connect server."""
 
+    refusal: str | None = None
+    """What Spark said when it was started and refused. None for all other reasons, such as a missing Java."""
+
 
 class SparkDied(SparkUnavailable):
     """Spark ended while a run used it. The run counts as an attempt. After two such runs a person must act."""
 
 
+class StartRefused(FeedAssetsError):
+    """Spark does not start on a run's compute target, although the target answers. The run counts as an attempt."""
+
+
 class TargetLost(FeedAssetsError):
-    """A run's compute target stopped answering, or could not start Spark. The run is tried on another target."""
+    """A run's compute target stopped answering, or starts Spark for no dataset. The run is tried on another target."""
 
 
 class ResourcesBusy(FeedAssetsError):

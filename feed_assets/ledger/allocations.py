@@ -21,7 +21,7 @@ from feed_assets.ledger import due as due_list
 from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, insert_missing
 from feed_assets.ledger.due import DueOutput
-from feed_assets.ledger.tables import TEXT, allocation, cursor, due, run
+from feed_assets.ledger.tables import TEXT, allocation, cursor, due, probe, run
 
 LOOK_AGAIN = timedelta(seconds=10)
 """Time after which a waiting request is looked at again. Answers of targets are kept as long."""
@@ -278,11 +278,23 @@ def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: 
     return place
 
 
+def is_woken(ledger: Ledger, name: str, asked: datetime) -> bool:
+    """Return whether a request that was last looked at at this time should be looked at now. This locks nothing."""
+    with ledger.read() as connection:
+        return connection.execute(sa.select(allocation.c.at).where(allocation.c.id == name)).scalar() != asked
+
+
 def session_is_up(ledger: Ledger, allocation_id: str, now: datetime) -> None:
-    """Record that the Spark session of a run is up, so that later answers of its target count its resources."""
+    """Record that the Spark session of a run is up, so that later answers of its target count its resources.
+
+    A target on which Spark starts is not faulty.
+    """
     first = (allocation.c.id == allocation_id) & allocation.c.started.is_(None)
+    target = sa.select(allocation.c.target).where(allocation.c.id == allocation_id).scalar_subquery()
     with ledger.write() as connection:
         connection.execute(sa.update(allocation).where(first).values(started=now))
+        faulty = (probe.c.target == target) & probe.c.unstarted.is_not(None)
+        connection.execute(sa.update(probe).where(faulty).values(unstarted=None, lost=None))
 
 
 def end(connection: sa.Connection, ids: Iterable[str]) -> None:
@@ -294,18 +306,38 @@ def end(connection: sa.Connection, ids: Iterable[str]) -> None:
 def wake_first(connection: sa.Connection, now: datetime) -> None:
     """Make the outputs of the first waiting requests due now, because a run has given its resources back.
 
+    Wake the runs by hand among them, too.
+
     The others are looked at in their turn. To wake all of them would decide about each of them at the end of each run.
     Outputs that another transaction has locked are skipped, to avoid a deadlock: a tick decides about them just now.
     """
     first = [each.name for each in sorted(waiting(connection, now), key=lambda each: each.place(now))[:WOKEN]]
     waits = due.c.allocation.in_(first) & (due.c.state == State.WAITS_FOR_RESOURCES.value)
     waits &= due.c.look_at > now - FORGOTTEN
+    by_hand = allocation.c.id.in_(first) & allocation.c.dagster_run.is_not(None)
+    query = sa.select(allocation.c.id).where(by_hand).order_by(allocation.c.id).with_for_update(skip_locked=True)
+    if runs := connection.execute(query).scalars().all():
+        connection.execute(sa.update(allocation).where(allocation.c.id.in_(runs)).values(at=now))
     query = sa.select(due.c.feed, due.c.partition).where(waits).order_by(due.c.feed, due.c.partition)
     if rows := connection.execute(query.with_for_update(skip_locked=True)).all():
         key_table = key_tables.rows(connection, key_tables.PARTITION, [[*row] for row in rows])
         woken = sa.tuple_(due.c.feed, due.c.partition).in_(sa.select(key_table.c.feed, key_table.c.partition))
         # A tick decides first about what has been due longest, and nobody else may take the room of these.
         connection.execute(sa.update(due).where(woken).values(look_at=now - FORGOTTEN))
+
+
+def note_waiting(ledger: Ledger, now: datetime) -> None:
+    """Let outputs that were decided anew wait for resources on, if their request does. The next tick looks for room.
+
+    A command decides, but requests nothing. Without this it would show them as ready.
+    """
+    of_output = (allocation.c.id == due.c.allocation) & allocation.c.target.is_(None)
+    reason = sa.select(allocation.c.reason).where(of_output).correlate(due).scalar_subquery()
+    is_ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
+    waits = sa.exists().where(of_output).correlate(due)
+    values = {"state": State.WAITS_FOR_RESOURCES.value, "reason": reason, "look_at": now}
+    with ledger.write() as connection:
+        connection.execute(sa.update(due).where(is_ready, waits).values(**values))
 
 
 def in_use(connection: sa.Connection) -> list[Allocation]:

@@ -542,6 +542,7 @@ probe = sa.Table(
     sa.Column("since", UtcDateTime, comment="since when it gives none"),
     sa.Column("lost", UtcDateTime, comment="when a run last lost it: it gets no run for a while"),
     sa.Column("workers", TEXT, comment="JSON: of each machine cores, memory, free cores, free memory; NULL: unknown"),
+    sa.Column("unstarted", TEXT, comment="dataset whose Spark last could not start there; NULL: one has started since"),
 )
 
 allocation = sa.Table(

@@ -20,6 +20,9 @@ ASKED_WITHIN = timedelta(seconds=5)
 LOST = "a run has lost it"
 """The reason why a target that answers gets no run for a while."""
 
+FAULTY = "Spark of two datasets could not start there"
+"""The reason why a target that answers but starts no Spark gets no run for a while."""
+
 LOST_FOR = timedelta(minutes=2)
 """Time for which a target that a run has lost gets no other run. Without it, a target that answers but cannot start
 Spark would be the least busy one, and would get each run."""
@@ -74,7 +77,7 @@ def keep(ledger: Ledger, probes: Mapping[str, Probe]) -> dict[str, Probe]:
             }
             insert_missing(connection, probe, [{"target": name}])
             connection.execute(sa.update(probe).where(probe.c.target == name).values(**values))
-            kept[name] = _with_loss(answer, row.lost if row else None, each.at)
+            kept[name] = _with_loss(answer, row, each.at) if row else answer
     return kept
 
 
@@ -87,14 +90,30 @@ def lose(ledger: Ledger, name: str, now: datetime) -> None:
     """Record that a run has lost a target. It gets no other run until LOST_FOR has passed."""
     with ledger.write() as connection:
         insert_missing(connection, probe, [{"target": name}])
-        connection.execute(sa.update(probe).where(probe.c.target == name).values(lost=now))
+        connection.execute(sa.update(probe).where(probe.c.target == name).values(lost=now, unstarted=None))
+
+
+def note_refusal(ledger: Ledger, name: str, dataset: str, now: datetime) -> bool:
+    """Record that Spark could not start for a dataset on a target that answers. Return whether the target is to blame.
+
+    It is if another dataset could not start there either, and none has started since. It then gets no other run until
+    LOST_FOR has passed. Otherwise the dataset's own configuration may be the cause.
+    """
+    of_target = probe.c.target == name
+    with ledger.write() as connection:
+        insert_missing(connection, probe, [{"target": name}])
+        before = connection.execute(sa.select(probe.c.unstarted).where(of_target).with_for_update()).scalar_one()
+        is_faulty = before is not None and before != dataset
+        lost = {"lost": now} if is_faulty else {}
+        connection.execute(sa.update(probe).where(of_target).values(unstarted=dataset, **lost))
+    return is_faulty
 
 
 def _probe(row: Any, now: datetime) -> Probe:
     at, offline = row.at, row.offline
     total, free = Amount(row.cores, row.memory), Amount(row.free_cores, row.free_memory)
     answer = Probe(at, total, free, queued=row.queued, offline=offline, since=row.since, workers=_read(row.workers))
-    return _with_loss(answer, row.lost, now)
+    return _with_loss(answer, row, now)
 
 
 def _written(workers: Sequence[Worker]) -> str | None:
@@ -106,7 +125,9 @@ def _read(text: str | None) -> tuple[Worker, ...]:
     return tuple(Worker(Amount(*each[:2]), Amount(*each[2:])) for each in (json.loads(text) if text else ()))
 
 
-def _with_loss(answer: Probe, lost: datetime | None, now: datetime) -> Probe:
-    if answer.offline or lost is None or not now - LOST_FOR < lost <= now + LOST_FOR:  # A clock may have been wrong.
+def _with_loss(answer: Probe, row: Any, now: datetime) -> Probe:
+    """Return an answer that counts as offline if the target was lost lately. A loss of the future is a wrong clock."""
+    lost = row.lost
+    if answer.offline or lost is None or not now - LOST_FOR < lost <= now + LOST_FOR:
         return answer
-    return replace(answer, offline=LOST, since=lost)
+    return replace(answer, offline=FAULTY if row.unstarted else LOST, since=lost)

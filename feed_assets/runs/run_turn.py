@@ -1,9 +1,10 @@
 """Start a run of a partition once no other run builds it. Finish the other run if its process is gone.
 
-A waiting run holds neither a claim nor an engine, so two runs never wait for each other.
+A waiting run holds neither a claim nor an engine, so two runs never wait for each other. One that also needs a compute
+target waits for its turn first (`wait_for_turn`), so that it holds no cores meanwhile.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from time import sleep
 from uuid import uuid4
@@ -49,6 +50,38 @@ class Patience:
         self.pause(seconds)
 
 
+def wait_for_turn(services: Services, outputs: Sequence[Partition], patience: Patience) -> None:
+    """Wait until no other run builds one of the outputs, or until `patience` is used up. Start nothing."""
+    reported_run: str | None = None
+    while (others := _first_busy(services, outputs, patience)) and patience.seconds_left:
+        if others[0].id != reported_run:
+            patience.tell(_in_words(others[0], patience))
+            reported_run = others[0].id
+        patience.wait()
+
+
+def has_its_turn(services: Services, outputs: Sequence[Partition], patience: Patience) -> bool:
+    """Return whether no other run builds one of the outputs."""
+    return not _first_busy(services, outputs, patience)
+
+
+def _first_busy(services: Services, outputs: Sequence[Partition], patience: Patience) -> Sequence[runs.Run]:
+    """Return the runs that build the first output. Return () if one of the outputs is free."""
+    busy = list[Sequence[runs.Run]]()
+    for output in outputs:
+        busy.append(_others(services, output, patience))
+        if not busy[-1]:
+            return ()
+    return busy[0] if busy else ()
+
+
+def _others(services: Services, output: Partition, patience: Patience) -> Sequence[runs.Run]:
+    """Return the runs that build an output. The leftovers of ended runs are finished first."""
+    reconcile(services, patience.has_ended, output)
+    with services.ledger.read() as connection:
+        return runs.running(connection, output)
+
+
 def begin(services: Services, output: Partition, launch: runs.Launch, patience: Patience) -> runs.Run:
     """Record the start of a run as soon as no other run builds its partition.
 
@@ -57,9 +90,7 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
     """
     reported_run: str | None = None
     while True:
-        reconcile(services, patience.has_ended, output)
-        with services.ledger.read() as connection:
-            other_runs = runs.running(connection, output)
+        other_runs = _others(services, output, patience)
         if not other_runs or not patience.seconds_left:
             try:
                 return _started(services, output, launch)

@@ -6,14 +6,15 @@ Without the watch, a run on a dead cluster would wait for its executors for ever
 import logging
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.allotment import Probe
 from feed_assets.core.attempts import OF_ITS_OWN
-from feed_assets.core.errors import SparkDied, SparkUnavailable, TargetLost
+from feed_assets.core.errors import SparkDied, SparkUnavailable, StartRefused, TargetLost
+from feed_assets.core.message_words import sentence
 from feed_assets.core.targets import ComputeTarget, Connect, Local
 from feed_assets.ledger import allocations, target_probes
 from feed_assets.ledger.database import Ledger
@@ -31,24 +32,37 @@ OFFLINE_LOOKS = 2
 """Number of looks in a row without an answer after which a target without executors counts as dead."""
 
 
+@dataclass
+class _Seen:
+    """Reasons that the watch of a run has found: why its target is lost, and why it once gave no answer."""
+
+    lost: str | None = None
+    silent: str | None = None
+
+
 @dataclass(frozen=True)
 class TargetWatch:
-    """The watch on one run's target. `allocation` is the id of the run's resources."""
+    """The watch on one run's target, for all of its partitions. `allocation` is the id of the run's resources."""
 
     ledger: Ledger
     name: str
     target: ComputeTarget
     allocation: str
     now: Callable[[], datetime]
+    dataset: str = field(kw_only=True)
+    _seen: _Seen = field(default_factory=_Seen, init=False)
 
     @contextmanager
     def __call__(self, opened: "AbstractContextManager[SparkSession]") -> "Generator[SparkSession]":
-        """Yield the session. Raise TargetLost for any error if the target is offline, or could not start Spark.
+        """Yield the session. Raise TargetLost for any error if the target is offline, or starts Spark for no dataset.
 
-        Raise SparkUnavailable if this process cannot start another Spark, which is not the target's fault.
+        Raise StartRefused if Spark does not start although the target answers. Raise SparkUnavailable if this process
+        cannot start another Spark, which is not the target's fault.
         """
         from feed_assets.spark.guarded import refuse_an_ended_one  # PySpark takes a second to load
 
+        if self._seen.lost:  # Another partition of the run has met this, or the watch has.
+            raise self._as_lost(self._seen.lost)
         refuse_an_ended_one()
         is_up = False
         try:
@@ -58,24 +72,43 @@ class TargetWatch:
                 with self._watching(spark):
                     yield spark
         except OF_ITS_OWN as error:
-            if lost := self._lost(error, is_up=is_up):
-                raise lost from error
+            if cause := self._silence(error):
+                self._seen.lost = cause
+                target_probes.lose(self.ledger, self.name, self.now())
+                raise self._as_lost(cause) from error
+            if not is_up and isinstance(error, SparkUnavailable) and error.refusal:
+                raise self._refused(error.refusal) from error
             raise
 
-    def _lost(self, error: BaseException, *, is_up: bool) -> TargetLost | None:
-        """Return the error of a lost target, and keep other runs from it for a while. Return None if it is alive."""
+    def _silence(self, error: BaseException) -> str | None:
+        """Return why the target gives no answer. Return None if it gave one, except where its silence ended Spark.
+
+        A target that was restarted meanwhile answers again. What it gave to the run is gone all the same.
+        """
         if isinstance(self.target, Local):
             return None
+        if before := self._seen.lost or (self._seen.silent if isinstance(error, SparkDied) else None):
+            return before
+        if isinstance(self.target, Connect) and type(error) is SparkUnavailable and not error.refusal:
+            return "Spark could not reach it"
         probe = probes.ask_again(self.ledger, self.name, self.target, self.now())
-        has_not_started = isinstance(error, SparkUnavailable) and not isinstance(error, SparkDied) and not is_up
-        if not _is_silent(probe) and not has_not_started:
-            return None
-        target_probes.lose(self.ledger, self.name, self.now())
-        why = probe.offline if _is_silent(probe) else "it could not start Spark"
-        detail = f": {str(error).rstrip('.')}" if has_not_started else ""
+        return probe.offline if _is_silent(probe) else None
+
+    def _refused(self, said: str) -> StartRefused | TargetLost:
+        """Return the error of a run whose Spark does not start. It is the target's fault if no dataset's starts."""
+        if target_probes.note_refusal(self.ledger, self.name, self.dataset, self.now()):
+            self._seen.lost = f"{target_probes.FAULTY}: {sentence(said)[:-1]}"
+            return self._as_lost(self._seen.lost)
+        return StartRefused(
+            f"Spark does not start on the compute target {self.name}, which answers: {sentence(said)} Expected a "
+            "configuration that Spark accepts there. Correct the target's `conf` in FEED_ASSETS_TARGETS, "
+            "FEED_ASSETS_SPARK_CONF, the run's Spark profile, or the dataset's resources."
+        )
+
+    def _as_lost(self, why: str) -> TargetLost:
         return TargetLost(
-            f"the compute target {self.name} was lost ({why}){detail}. The partition is tried on another "
-            "target, or here once this one is back. See what has become of it."
+            f"the compute target {self.name} was lost ({why}). The partition is tried on another target, or here once "
+            "this one is back. See what has become of it."
         )
 
     @contextmanager
@@ -98,18 +131,22 @@ class TargetWatch:
             with suppress(Exception):  # An unreachable ledger must not end the watch.
                 silent = silent + 1 if self._is_dead(spark) else 0
             if silent >= OFFLINE_LOOKS and not over.is_set():
+                self._seen.lost = self._seen.silent
                 _log.warning("the compute target %s is dead: Spark is stopped", self.name)
                 _java(spark).stop()
                 return
 
     def _is_dead(self, spark: "SparkSession") -> bool:
         probe = probes.answers(self.ledger, {self.name: self.target}, self.now()).get(self.name)
-        return probe is not None and _is_silent(probe) and not _has_executors(spark)
+        if probe is None or not _is_silent(probe):
+            return False
+        self._seen.silent = probe.offline
+        return not _has_executors(spark)
 
 
 def _is_silent(probe: Probe) -> bool:
     """Return whether a target gives no answer. One that another run has lost, but that answers, is not silent."""
-    return probe.offline is not None and probe.offline != target_probes.LOST
+    return probe.offline not in {None, target_probes.LOST, target_probes.FAULTY}
 
 
 def _has_executors(spark: "SparkSession") -> bool:

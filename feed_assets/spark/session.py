@@ -187,9 +187,15 @@ def _refuse_a_silent_address(remote: str) -> None:
 
 
 def _unavailable(settings: Settings, why: str) -> SparkUnavailable:
+    error = SparkUnavailable(_in_words(settings, why))
+    error.refusal = why
+    return error
+
+
+def _in_words(settings: Settings, why: str) -> str:
     if settings.spark_remote:
-        return SparkUnavailable(f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}")
-    return SparkUnavailable(
+        return f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}"
+    return (
         f"Spark does not start, with master {settings.spark_master} and {java()}: {sentence(why)} Expected a master "
         "that answers, and a configuration that Spark accepts. Correct FEED_ASSETS_SPARK_MASTER or "
         "FEED_ASSETS_SPARK_CONF, or name a Connect server in FEED_ASSETS_SPARK_REMOTE."

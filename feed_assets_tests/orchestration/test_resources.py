@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from feed_assets import Resources, feed_asset, with_automation
 from feed_assets.core.attempts import ABANDONED, end_of, is_outage
-from feed_assets.core.errors import ResourcesBusy, TargetLost
+from feed_assets.core.errors import ResourcesBusy, SparkUnavailable, TargetLost
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.ledger import allocations, due
@@ -18,6 +18,7 @@ from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import allocation, run
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.request_budget import is_a_service_out
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY, in_queue_order, preview
 from feed_assets.orchestration.ticks.dead_runs import end_unused
 from feed_assets.settings import settings
@@ -228,6 +229,28 @@ def test_a_lost_target_is_no_attempt_and_no_outage_so_others_are_requested(one_a
     for day in (NEXT_DAY, THIRD_DAY):
         lake.drop(RAW, day, rows(1))
     assert len(lake.ask().requests) == 2
+    later(lake, timedelta(seconds=30))
+    assert {each.partition for each in lake.run_until_idle() if each.succeeded} == {*DAYS_DROPPED}
+
+
+def test_a_lost_target_ends_a_run_of_many_partitions_and_is_no_outage(setting):
+    setting(targets=json.dumps({"here": {"kind": "local", "cores": 4, "memory": "4g"}}), partitions_at_a_time=1)
+    begun = []
+
+    def give(task):
+        begun.append(task.output.key)
+        if begun == [DAY]:
+            raise TargetLost("the compute target here was lost (no answer in 2 s)")
+        if len(begun) == 2:
+            raise SparkUnavailable("Spark has ended while this process used it.")
+        return given(task)
+
+    lake = world(*DAYS_DROPPED, give=give)
+    lake.tick()
+    assert begun == [DAY]
+    with open_ledger(settings().ledger).read() as connection:
+        assert not is_a_service_out(connection, [Feed.parse(SUMS)])
+    begun.extend(DAYS_DROPPED)  # The second target works.
     later(lake, timedelta(seconds=30))
     assert {each.partition for each in lake.run_until_idle() if each.succeeded} == {*DAYS_DROPPED}
 

@@ -14,17 +14,15 @@ from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
-from feed_assets.core.resources import Resources
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import batch_sets, compacted, due
-from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.overlapping_windows import windows_within
 from feed_assets.orchestration.decide.requests import WHY
-from feed_assets.orchestration.decide.resource_requests import resources_of
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.input_specs import Input, page_of
@@ -35,13 +33,14 @@ from feed_assets.orchestration.execute.joint_run import Many
 from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.execute.patience import patience_of
 from feed_assets.orchestration.execute.rerun_metadata import effect_metadata
+from feed_assets.orchestration.execute.run_partitions import RunPartitions
 from feed_assets.orchestration.execute.run_target import RunTarget, run_target
 from feed_assets.runs import slice_inputs
 from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.run_turn import Patience
-from feed_assets.runs.services import Services, utc_now
+from feed_assets.runs.services import Services
 from feed_assets.settings import Settings, settings
 
 ASKED_BY = "feed_assets/asked_by"
@@ -63,7 +62,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
-        with run_target(context, partial(_resources, graph, node, context), patience) as target:
+        with run_target(RunPartitions(graph, node, context), patience) as target:
             body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
             if node.partitions_def is not None and context.has_partition_key_range:
                 yield from body.build_many(config)
@@ -71,15 +70,6 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
                 yield from body.build_one(config)
 
     return run
-
-
-def _resources(graph: Graph, node: Node, context: dg.AssetExecutionContext, ledger: Ledger) -> Resources:
-    """Return what a run needs that was given nothing when it was requested."""
-    keys: Sequence[str | None] = [] if node.partitions_def else [None]
-    if context.has_partition_key_range or context.has_partition_key:
-        keys = context.partition_keys if context.has_partition_key_range else [context.partition_key]
-    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-        return resources_of(graph, ledger, node, [node.partition(key) for key in keys], utc_now())
 
 
 @dataclass(frozen=True)

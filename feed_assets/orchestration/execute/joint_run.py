@@ -21,7 +21,7 @@ import dagster as dg
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 
 from feed_assets.core.attempts import OF_ITS_OWN, is_outage
-from feed_assets.core.errors import AlreadyRunning
+from feed_assets.core.errors import AlreadyRunning, TargetLost
 from feed_assets.core.message_words import first_line
 from feed_assets.orchestration.execute.build_events import Result, log_result
 from feed_assets.orchestration.execute.provenance import MadeOf, provenance
@@ -65,7 +65,8 @@ class Many:
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
         """Build every partition of the run.
 
-        If some are not built, raise an outage's error, or dg.Failure that names them.
+        If some are not built, raise the error that stopped the run (an outage, or the loss of its compute target), or
+        dg.Failure that names them.
         """
         try:
             self._build(at_a_time, interrupted)
@@ -99,7 +100,7 @@ class Many:
                 self._tell(key, self.results(end))
             return
         self.context.log.error(f"{key}: {''.join(format_exception(end))}")
-        if _is_outage(end):
+        if _stops_the_run(end):
             end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*queues))) or 'none'}.")
             for waiting in queues:
                 waiting.clear()  # the remaining partitions would fail, too
@@ -185,19 +186,20 @@ def _end_of(build: Build, key: str) -> End:
 
 def _raise_what_failed(ended: Mapping[str, End]) -> None:
     errors = {key: end for key, end in ended.items() if isinstance(end, BaseException)}
-    outages = {key: error for key, error in errors.items() if _is_outage(error)}
-    failed = {str(key): f"{type(error).__name__}: {error}" for key, error in errors.items() if key not in outages}
+    stops = {key: error for key, error in errors.items() if _stops_the_run(error)}
+    failed = {str(key): f"{type(error).__name__}: {error}" for key, error in errors.items() if key not in stops}
     failed |= {str(key): end.reason for key, end in ended.items() if isinstance(end, Refused)}
-    for outage in outages.values():
+    for stop in stops.values():
         if failed:
-            outage.add_note(f"Not built for other reasons:\n{_lines(failed)}")
-        raise outage
+            stop.add_note(f"Not built for other reasons:\n{_lines(failed)}")
+        raise stop
     if failed:
         raise _failure(failed, len(ended))
 
 
-def _is_outage(error: BaseException) -> bool:
-    return is_outage(type(error).__name__)
+def _stops_the_run(error: BaseException) -> bool:
+    """Return whether the run's other partitions would fail, too: its process has no working Spark, or no service."""
+    return isinstance(error, TargetLost) or is_outage(type(error).__name__)
 
 
 def _failure(failed: Mapping[str, str], count: int) -> dg.Failure:

@@ -1,12 +1,12 @@
 """The compute target of a run: the run takes up the resources that it was given, or waits for others, and ends them."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-import dagster as dg
 from pydantic import Secret
 
 from feed_assets.core.allotment import Placement, QueueEntry
@@ -14,9 +14,18 @@ from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
 from feed_assets.core.resources import Resources
 from feed_assets.core.targets import ComputeTarget, Connect
 from feed_assets.ledger import allocations, target_probes
+from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.orchestration.decide.resource_requests import ALLOCATION, in_one_process, rooms_now, targets
+from feed_assets.orchestration.decide.resource_requests import (
+    ALLOCATION,
+    TARGET,
+    TARGET_WHY,
+    in_one_process,
+    rooms_now,
+    targets,
+)
 from feed_assets.orchestration.execute.makers import DRIVER, uses_spark
+from feed_assets.orchestration.execute.run_partitions import RunPartitions
 from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.target_watch import TargetWatch
@@ -32,6 +41,7 @@ class RunTarget:
     reason: str
     resources: Resources
     ledger: Ledger
+    dataset: str
 
     @property
     def target(self) -> ComputeTarget:
@@ -43,10 +53,15 @@ class RunTarget:
         """Return the settings with which the run starts Spark: those of the process, with the target's values."""
         return settings_on(self.target, self.resources)
 
-    @property
+    @cached_property
     def watch(self) -> TargetWatch:
-        """Return the watch on the target."""
-        return TargetWatch(self.ledger, self.name, self.target, self.allocation, utc_now)
+        """Return the watch on the target, which is the same for all partitions of the run."""
+        return TargetWatch(self.ledger, self.name, self.target, self.allocation, utc_now, dataset=self.dataset)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Return the tags with which Dagster shows the target."""
+        return {TARGET: self.name, TARGET_WHY: self.reason, ALLOCATION: self.allocation}
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -65,12 +80,8 @@ def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
 
 
 @contextmanager
-def run_target(
-    context: dg.AssetExecutionContext, resources_of: Callable[[Ledger], Resources], patience: Patience
-) -> Generator[RunTarget | None]:
+def run_target(partitions: RunPartitions, patience: Patience) -> Generator[RunTarget | None]:
     """Yield the target of a run, and take its resources back at the end. Yield None if no targets are configured.
-
-    `resources_of` returns what the run needs, if it was given nothing when it was requested.
 
     If the process is killed, a tick takes the resources back once Dagster's run has ended. Raise ResourcesBusy if no
     target has room within the time that `patience` allows.
@@ -78,11 +89,13 @@ def run_target(
     if not targets():
         yield None
         return
-    ledger = open_ledger(settings().ledger)
+    ledger, context = open_ledger(settings().ledger), partitions.context
     is_driven = DRIVER in context.run.tags
     with in_one_process() if is_driven else nullcontext():
-        target = _take_up(ledger, context.run) or _wait(ledger, context.run, resources_of(ledger), patience)
+        target = _take_up(ledger, partitions) or _wait(ledger, partitions, patience)
     try:
+        if not target.tags.items() <= context.run.tags.items():
+            context.instance.add_run_tags(context.run.run_id, target.tags)
         yield target
     finally:
         if is_driven and uses_spark(context.instance):
@@ -90,27 +103,37 @@ def run_target(
         _end(ledger, target.allocation, target.name)
 
 
-def _take_up(ledger: Ledger, run: dg.DagsterRun) -> RunTarget | None:
+def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
     """Return the target that was given to the run when it was requested. Return None if it was taken back since."""
+    run, dataset = partitions.context.run, str(partitions.node.feed)
     allocation_id = run.tags.get(ALLOCATION)
     allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
     if allocation is None or allocation.target in targets():
         return allocation and RunTarget(
-            allocation.id, allocation.target, allocation.reason, allocation.resources, ledger
+            allocation.id, allocation.target, allocation.reason, allocation.resources, ledger, dataset
         )
     _end(ledger, allocation.id)  # The settings have it no more.
     return None
 
 
-def _wait(ledger: Ledger, run: dg.DagsterRun, resources: Resources, patience: Patience) -> RunTarget:
-    """Wait for a target that fits, as for other runs of the partition, in the same queue as all requests."""
-    entry = QueueEntry(f"run {run.run_id}", resources, is_history=False, since=utc_now(), output=f"run {run.run_id}")
+def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunTarget:
+    """Wait for a target that fits, as for other runs of the partition, in the same queue as all requests.
+
+    A run that has to wait for another run of its partition does so without a target.
+    """
+    now, resources = utc_now(), partitions.resources(ledger)
+    entry = QueueEntry(partitions.id, resources, partitions.are_history(now), since=now, output=partitions.name)
     try:
-        place = _placement(ledger, entry, run.run_id, patience)
+        while True:
+            partitions.wait_for_turn(patience)
+            place = _placement(ledger, entry, partitions.context.run.run_id, patience)
+            if partitions.has_its_turn(patience) or not patience.seconds_left:
+                break
+            _end(ledger, entry.name, place.target)  # Another run has begun with the partition meanwhile.
     except BaseException:
         _end(ledger, entry.name)
         raise
-    return RunTarget(entry.name, place.target, place.reason, resources, ledger)
+    return RunTarget(entry.name, place.target, place.reason, resources, ledger, str(partitions.node.feed))
 
 
 def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
@@ -129,6 +152,13 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
         if not has_told:
             patience.tell(f"this run waits for resources, for up to {patience.seconds_left:.0f} s: {place}")
             has_told = True
+        _pause(ledger, entry, patience, now)
+
+
+def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, asked: datetime) -> None:
+    """Wait until targets may have room: until the run is woken, or its last answers are too old."""
+    until = patience.spent + LOOK_AGAIN.total_seconds()
+    while patience.seconds_left and patience.spent < until and not allocations.is_woken(ledger, entry.name, asked):
         patience.wait()
 
 

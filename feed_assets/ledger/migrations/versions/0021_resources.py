@@ -45,6 +45,9 @@ def upgrade() -> None:
         sa.Column(
             "workers", TEXT, comment="JSON: of each machine cores, memory, free cores, free memory; NULL: unknown"
         ),
+        sa.Column(
+            "unstarted", TEXT, comment="dataset whose Spark last could not start there; NULL: one has started since"
+        ),
         sa.PrimaryKeyConstraint("target"),
     )
     op.create_table(

@@ -1,0 +1,68 @@
+"""The partitions that a Dagster run builds, as its compute target is chosen for them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import dagster as dg
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.resources import Resources
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.request_budget import is_history
+from feed_assets.orchestration.decide.resource_requests import resources_of
+from feed_assets.runs.run_turn import Patience, has_its_turn, wait_for_turn
+from feed_assets.runs.services import Services, utc_now
+from feed_assets.settings import settings
+
+
+@dataclass(frozen=True)
+class RunPartitions:
+    """The partitions of one dataset that a run builds."""
+
+    graph: Graph
+    node: Node
+    context: dg.AssetExecutionContext
+
+    @property
+    def id(self) -> str:
+        """Return the id of the run's step. Steps of one run may work at the same time, each with its own resources."""
+        return f"run {self.context.run.run_id} {self.context.op_execution_context.op_handle}"
+
+    @property
+    def name(self) -> str:
+        """Return the first partition, by which other requests name this one."""
+        return self.outputs[0].path if self.outputs else self.id
+
+    @cached_property
+    def outputs(self) -> list[Partition]:
+        """Return the partitions. Return [] if the run names none, which it is refused for later."""
+        if self.node.partitions_def is None:
+            return [self.node.partition(None)]
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            is_named = self.context.has_partition_key or self.context.has_partition_key_range
+            return [self.node.partition(key) for key in self.context.partition_keys] if is_named else []
+
+    def are_history(self, now: datetime) -> bool:
+        """Return whether all partitions count as history, so that the run goes after new ones."""
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            return bool(self.outputs) and all(is_history(self.graph, output, now) for output in self.outputs)
+
+    def resources(self, ledger: Ledger) -> Resources:
+        """Return what the run needs, if it was given nothing when it was requested."""
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            return resources_of(self.graph, ledger, self.node, self.outputs, utc_now())
+
+    def wait_for_turn(self, patience: Patience) -> None:
+        """Wait until the run can begin with one of its partitions, because no other run builds it."""
+        wait_for_turn(self._services, self.outputs, patience)
+
+    def has_its_turn(self, patience: Patience) -> bool:
+        """Return whether the run can begin with one of its partitions."""
+        return has_its_turn(self._services, self.outputs, patience)
+
+    @cached_property
+    def _services(self) -> Services:
+        return Services.of(settings(), elsewhere=self.graph.elsewhere)
