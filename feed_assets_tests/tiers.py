@@ -96,6 +96,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "test_setup.py::test_a_server_group_for_a_test_is_fetched_completely",
         "test_log_lines.py",
         "runs/test_late_workers.py",
+        "runs/test_remote_making.py",
         "runs/test_target_watch.py",
         "targets",
         "test_shared.py",

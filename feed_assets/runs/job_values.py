@@ -52,7 +52,7 @@ def _collection(value: object) -> Any:
 def decoded(value: Any, checks: Mapping[str, Check]) -> Any:
     """Return the value of some JSON that `encoded` made. `checks` has the recipe's checks by name.
 
-    Raise LookupError, TypeError or ValueError for other JSON.
+    Raise InvalidName, LookupError, TypeError or ValueError for other JSON.
     """
     if not isinstance(value, dict):
         return value

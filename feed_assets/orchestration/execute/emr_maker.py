@@ -16,10 +16,9 @@ from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[re
 from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, PipesS3MessageReader
 
 from feed_assets.core.attempts import OF_ITS_OWN
-from feed_assets.core.errors import SparkDied, SparkUnavailable, TargetLost
+from feed_assets.core.errors import InvalidName, SparkDied, SparkUnavailable, TargetLost
 from feed_assets.core.feeds import Update
 from feed_assets.core.message_words import excerpt, sentence
-from feed_assets.core.secrets import masked
 from feed_assets.core.targets import EmrServerless
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.maker import Task
@@ -59,7 +58,7 @@ class EmrMaker:
             rows = made_of(report, task)
         except TargetLost as lost:
             raise self.watch.lost(f"its job could not make the rows: {str(lost).rstrip('.')}") from None
-        except (LookupError, TypeError, ValueError) as error:
+        except (InvalidName, LookupError, TypeError, ValueError) as error:
             raise self.watch.lost(f"its job's report cannot be read ({type(error).__name__})") from None
         yield rows
 
@@ -135,7 +134,7 @@ class _Job:
 
     @property
     def details(self) -> str:
-        return masked(excerpt(self._answer["jobRun"].get("stateDetails") or "AWS names no reason"))
+        return excerpt(self._answer["jobRun"].get("stateDetails") or "AWS names no reason")
 
     def start_job_run(self, **parameters: Any) -> dict[str, Any]:
         """Start the job. botocore repeats the request with one token, so there is one job."""
