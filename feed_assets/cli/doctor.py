@@ -18,6 +18,7 @@ from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.cli.queue_looks import Doubtful, QueueLooks
 from feed_assets.cli.show import View, show
+from feed_assets.cli.target_looks import TargetLooks
 from feed_assets.cli.warehouse_looks import WarehouseLooks
 from feed_assets.core.errors import SparkUnavailable, in_short
 from feed_assets.core.secrets import masked
@@ -50,7 +51,7 @@ def doctor(
     module: Module = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Check Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, clocks and disks, and print what to do.
+    """Check Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, targets, clocks, disks; say what to do.
 
     The exit code is 1 if a check failed. No folder is made. A few bytes are written to the blackboard and removed, and
     to the store of runs' output.
@@ -97,6 +98,7 @@ class _Doctor:
             ("module", self.definitions),
             *KafkaLooks(self.settings, self.module).looks(),
             *WarehouseLooks(self.settings).looks(),
+            *TargetLooks(self.settings).looks(),
             ("clocks", self.clocks),
             ("disks", self.disks),
         )

@@ -68,17 +68,25 @@ class TargetWatch:
         try:
             with opened as spark:
                 is_up = True
-                allocations.session_is_up(self.ledger, self.allocation, self.now())
+                self.is_up()
                 with self._watching(spark):
                     yield spark
         except OF_ITS_OWN as error:
             if cause := self._silence(error):
-                self._seen.lost = cause
-                target_probes.lose(self.ledger, self.name, self.now())
-                raise self._as_lost(cause) from error
+                raise self.lost(cause) from error
             if not is_up and isinstance(error, SparkUnavailable) and error.refusal:
                 raise self._refused(error.refusal) from error
             raise
+
+    def is_up(self) -> None:
+        """Record that the run has its executors, so that later answers of the target count them."""
+        allocations.session_is_up(self.ledger, self.allocation, self.now())
+
+    def lost(self, why: str) -> TargetLost:
+        """Keep other runs from the target for a while, and return the error of the run."""
+        self._seen.lost = why
+        target_probes.lose(self.ledger, self.name, self.now())
+        return self._as_lost(why)
 
     def _silence(self, error: BaseException) -> str | None:
         """Return why the target gives no answer. Return None if it gave one, except where its silence ended Spark.

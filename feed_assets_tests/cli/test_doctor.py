@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,12 +15,15 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.cli.loaded_location import prepare
+from feed_assets.core.allotment import Probe
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
+from feed_assets.ledger import target_probes
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifying_bucket
 from feed_assets_tests.support.servers import PostgreSQL
+from feed_assets_tests.support.target_doubles import http_double, master, worker
 
 
 def looked(*args: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -229,3 +233,31 @@ def test_doctor_checks_each_queue_and_warns_without_a_dead_letter_queue(rung: No
     rung.have_dead_letters()
     assert looked()[1]["queue of the blackboard"][0] == "ok"
     assert rung.left == waiting, "nothing was received"
+
+
+def test_doctor_has_a_line_for_each_target_free_or_offline_and_shows_no_token(
+    home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with http_double(**{"/json/": master(worker(8, 3))}) as double:
+        at = {"kind": "standalone", "master": "spark://h:7077", "url": double.url}
+        silent = {"kind": "connect", "remote": "sc://127.0.0.1:1/;token=secret-1", "cores": 2, "memory": "2g"}
+        targets = {"etl-a": at, "here": {"kind": "local", "cores": 4, "memory": "8g"}, "etl-b": silent}
+        monkeypatch.setenv("FEED_ASSETS_TARGETS", json.dumps(targets))
+        monkeypatch.setenv("FEED_ASSETS_LEDGER", f"sqlite:///{home / 'new.db'}")
+        settings.cache_clear()
+        alone = looked()[1]
+        assert not (home / "new.db").exists()
+        ledger = open_ledger(settings().ledger)
+        long_ago = datetime(2026, 1, 5, 12, 3, tzinfo=UTC)
+        target_probes.keep(ledger, {"etl-b": Probe(long_ago, offline="no answer in 2 s", since=long_ago)})
+        code, found = looked()
+    assert found["target etl-a"] == (
+        "ok",
+        "standalone, 5 of 8 cores and 15 GiB of 15 GiB free, 0 applications wait there",
+    )
+    assert found["target here"][1].startswith("local, 4 of 4 cores and 8 GiB of 8 GiB free")
+    assert (code, found["target etl-b"][0]) == (1, "FAILED")
+    assert "connect, offline since 12:03 UTC (no answer in 2 s): expected an answer." in found["target etl-b"][1]
+    assert "FEED_ASSETS_TARGETS" in found["target etl-b"][1]
+    assert (alone["target etl-a"], alone["target etl-b"][0]) == (found["target etl-a"], "FAILED")
+    assert "secret-1" not in str((alone, found))

@@ -78,7 +78,7 @@ def watch_on(ledger, cluster):
 
     def watch(dataset="t/sums/v1.0", target=target):
         values = {"id": dataset, "target": "etl-a", "cores": 1, "memory": 1, "resources": "{}", "history": False}
-        values |= {"output": dataset, "since": NOW, "at": NOW, "reason": ""}
+        values |= {"output": dataset, "since": NOW, "at": NOW, "reason": "", "targets": "[]"}
         with ledger.write() as connection:
             allocations.end(connection, [dataset])
             connection.execute(sa.insert(allocation).values(values))

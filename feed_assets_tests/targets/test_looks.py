@@ -11,7 +11,7 @@ from feed_assets.targets import connect_server, json_answers, kubernetes, standa
 from feed_assets.targets.json_answers import LARGEST, NoAnswer
 from feed_assets_tests.support.servers import free_ports
 from feed_assets_tests.support.slow_servers import dripping
-from feed_assets_tests.targets.http_doubles import (
+from feed_assets_tests.support.target_doubles import (
     METRICS,
     NO_ITEMS,
     QUOTAS,
@@ -19,6 +19,8 @@ from feed_assets_tests.targets.http_doubles import (
     master,
     node,
     pod,
+    queue,
+    scheduler,
     worker,
 )
 
@@ -44,10 +46,54 @@ def test_a_master_of_spark_counts_only_workers_that_can_start_an_executor():
     assert (probe.queued, probe.at, double.calls) == (2, NOW, {"/json/": 1})
 
 
-def test_a_resource_manager_answers_for_its_whole_cluster():
-    with http_double(**{"/ws/v1/cluster/metrics": METRICS}) as double:
-        probe = yarn.look(Yarn(kind="yarn", url=f"{double.url}/"), NOW)
-    assert (probe.total, probe.free, probe.queued) == (Amount(8, 25600 * MIB), Amount(7, 17408 * MIB), 3)
+def yarn_at(answer, name="default"):
+    with http_double(**{"/ws/v1/cluster/metrics": METRICS, "/ws/v1/cluster/scheduler": answer}) as double:
+        return yarn.look(Yarn(kind="yarn", url=f"{double.url}/", queue=name), NOW)
+
+
+def test_a_resource_manager_without_queues_of_capacity_answers_for_its_whole_cluster():
+    for other in ("fifoScheduler", "fairScheduler"):
+        probe = yarn_at({"scheduler": {"schedulerInfo": {"type": other, "rootQueue": {"queueName": "root"}}}})
+        assert (probe.total, probe.free, probe.queued) == (Amount(8, 25600 * MIB), Amount(7, 17408 * MIB), 3)
+
+
+WHOLE, HALF = Amount(8, 25600 * MIB), Amount(4, 12800 * MIB)
+QUEUES = {
+    "no limit": ([queue("default")], "default", WHOLE, Amount(7, 17408 * MIB)),
+    "half of it": ([queue("default", most=50.0)], "default", HALF, HALF),
+    "half, a part used": ([queue("default", most=50.0, used=3)], "default", HALF, Amount(1, 9728 * MIB)),
+    "over its limit": ([queue("default", most=50.0, used=9)], "default", HALF, Amount(0, 3584 * MIB)),
+    "the limit of a user": ([queue("default", share=25.0, userLimitFactor=2.0)], "default", HALF, HALF),
+    "no limit of a user": ([queue("default", share=25.0, userLimitFactor=-1.0)], "default", WHOLE, None),
+    "a single-precision share": ([queue("default", most=49.999998)], "default", Amount(4, 13421772263), None),
+    "full of applications": ([queue("default", numApplications=267)], "default", WHOLE, Amount(0, 0)),
+    "below a parent": ([queue("a", queue("etl"), most=50.0, used=1)], "root.a.etl", HALF, Amount(3, 11776 * MIB)),
+    "a path without root": ([queue("b", queue("etl")), queue("a", queue("etl"), most=50.0)], "a.etl", HALF, HALF),
+    "a name alone": ([queue("b", queue("b1"), most=50.0)], "b1", HALF, HALF),
+}
+
+
+@pytest.mark.parametrize("case", QUEUES)
+def test_a_queue_of_yarn_offers_at_most_what_it_and_its_parents_may_use(case):
+    queues, name, total, free = QUEUES[case]
+    probe = yarn_at(scheduler(*queues), name)
+    assert (probe.total, probe.queued) == (total, 1)
+    assert free in (None, probe.free)
+
+
+NO_QUEUE = {
+    "none of the name": ([queue("default")], "etl", "it has no leaf queue etl"),
+    "no leaf": ([queue("etl", queue("a"))], "etl", "it has no leaf queue etl"),
+    "stopped": ([queue("default", state="STOPPED")], "default", "its queue default is STOPPED, expected RUNNING"),
+    "below one that drains": ([queue("a", queue("b"), state="DRAINING")], "b", "its queue a is DRAINING"),
+}
+
+
+@pytest.mark.parametrize("case", NO_QUEUE)
+def test_a_queue_of_yarn_that_takes_no_application_is_offline(case):
+    queues, name, why = NO_QUEUE[case]
+    with pytest.raises(NoAnswer, match=why):
+        yarn_at(scheduler(*queues), name)
 
 
 def test_a_namespace_with_a_quota_has_what_is_left_of_it(tmp_path):

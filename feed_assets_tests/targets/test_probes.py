@@ -12,7 +12,7 @@ from feed_assets.ledger import target_probes
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.targets import probes
-from feed_assets_tests.targets.http_doubles import http_double, master, worker
+from feed_assets_tests.support.target_doubles import http_double, master, worker
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -53,6 +53,11 @@ class RunTarget:
         """Return the settings with which the run starts Spark: those of the process, with the target's values."""
         return settings_on(self.target, self.resources)
 
+    @property
+    def conf(self) -> dict[str, str]:
+        """Return the Spark configuration that the target itself needs for the run."""
+        return {**self.target.spark(self.resources), **self.target.conf}
+
     @cached_property
     def watch(self) -> TargetWatch:
         """Return the watch on the target, which is the same for all partitions of the run."""

@@ -132,6 +132,47 @@ METRICS = {
 }
 """The answer of a ResourceManager, as Hadoop's page "ResourceManager REST API's" shows it (Cluster Metrics API)."""
 
+
+def queue(name: str, *below: dict, share: float = 100.0, most: float = 100.0, used: int = 0, **more: Any) -> dict:
+    """Return a queue of the Capacity Scheduler as that page shows it: `share` and `most` are parts of the cluster."""
+    return {
+        "absoluteCapacity": share,
+        "absoluteMaxCapacity": most,
+        "absoluteUsedCapacity": 0.0,
+        "capacity": 85.0,
+        "maxCapacity": 100.0,
+        "numApplications": 0,
+        "queueName": name,
+        "resourcesUsed": {"memory": 1024 * used, "vCores": used},
+        "state": "RUNNING",
+        "usedCapacity": 0.0,
+        "usedResources": "<memory:0, vCores:0>",
+        **({"queues": {"queue": [*below]}} if below else LEAF),
+        **more,
+    }
+
+
+LEAF = {
+    "maxActiveApplications": 1,
+    "maxActiveApplicationsPerUser": 1,
+    "maxApplications": 267,
+    "maxApplicationsPerUser": 267,
+    "numActiveApplications": 0,
+    "numContainers": 0,
+    "numPendingApplications": 1,
+    "type": "capacitySchedulerLeafQueueInfo",
+    "userLimit": 100,
+    "userLimitFactor": 100.0,
+    "users": None,
+}
+
+
+def scheduler(*queues: dict) -> dict:
+    """Return the answer of the Cluster Scheduler API with these queues below `root`."""
+    of_root = {"capacity": 100.0, "maxCapacity": 100.0, "queueName": "root", "queues": {"queue": [*queues]}}
+    return {"scheduler": {"schedulerInfo": {**of_root, "type": "capacityScheduler", "usedCapacity": 0.0}}}
+
+
 QUOTAS = {
     "kind": "ResourceQuotaList",
     "apiVersion": "v1",

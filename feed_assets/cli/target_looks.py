@@ -1,0 +1,51 @@
+"""Checks of `feed-assets doctor` for compute targets: what is free of each, or since when it gives no answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from feed_assets.core.errors import LedgerUnavailable, TargetLost
+
+if TYPE_CHECKING:
+    from feed_assets.core.allotment import Room
+    from feed_assets.settings import Settings
+
+
+@dataclass(frozen=True)
+class TargetLooks:
+    """The checks for compute targets. Each check returns what it found as text, or raises an error."""
+
+    settings: "Settings"
+
+    def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
+        """Return one check for each compute target of the settings."""
+        return tuple((f"target {name}", partial(self._look, name)) for name in self.settings.targets.get_secret_value())
+
+    def _look(self, name: str) -> str:
+        kind, room = self.settings.target(name).kind, self._room(name)
+        if room.closed:
+            raise TargetLost(
+                f"{kind}, {room.closed}: expected an answer. Check in FEED_ASSETS_TARGETS where it is, its rights, and "
+                "whether it runs. Until it answers, its runs go to other targets or wait."
+            )
+        return f"{kind}, {room.in_words}, {room.queued} applications wait there"
+
+    def _room(self, name: str) -> "Room":
+        """Return the room as runs see it: less what they have, and offline since the first look without an answer.
+
+        Without a ledger no run has any, and the target is asked alone.
+        """
+        from feed_assets.ledger import allocations
+        from feed_assets.ledger.database import found_ledger
+        from feed_assets.runs.services import utc_now
+        from feed_assets.targets import looks, probes
+
+        targets, now = {name: self.settings.target(name)}, utc_now()
+        try:
+            ledger = found_ledger(self.settings.ledger)
+        except LedgerUnavailable:
+            return probes.rooms(targets, {name: looks.look(now, targets[name])}, {}, {})[name]
+        answers = {name: probes.ask_again(ledger, name, targets[name], now)}
+        with ledger.read() as connection:
+            return probes.rooms(targets, answers, allocations.grants(connection), {})[name]
