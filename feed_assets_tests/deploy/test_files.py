@@ -244,6 +244,8 @@ def test_the_examples_name_settings_and_have_no_secret():
     assert options == {
         "spark.authenticate": "true",
         "spark.authenticate.secret": "",
+        "spark.master.rest.enabled": "false",
+        "spark.ui.killEnabled": "false",
         "spark.worker.cleanup.enabled": "true",
         "spark.worker.cleanup.appDataTtl": "3600",
     }

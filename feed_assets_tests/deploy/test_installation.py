@@ -106,6 +106,12 @@ def test_lines_of_our_services_are_json(lake):
     assert {"receive", "metrics"} <= {each["service"] for each in lines}
 
 
+def test_sparks_master_takes_no_jobs_from_who_has_no_secret(lake):
+    """Since Spark 4.1 its REST server starts by default, and asks nobody for the secret."""
+    assert "I have been elected leader" in lake.log("spark-master")
+    assert "REST server" not in lake.log("spark-master")
+
+
 def test_a_message_becomes_a_row_and_killed_services_are_not_ready_until_they_start_again(lake, clicks):
     clicks.produce()
     wait_until(lambda: rows(lake, clicks) == {0}, f"a row; see {lake.folder}/loader.log", pause=0.5)
