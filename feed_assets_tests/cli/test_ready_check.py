@@ -1,15 +1,23 @@
 """Readiness of services, red if one does not work, and figures of a ledger with known content."""
 
 import os
+import shutil
 import socket
 import stat
+import subprocess
+import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Event, Thread
+from time import time
 
+import dagster as dg
 import pytest
+from dagster._daemon.types import DaemonHeartbeat
+from dagster._grpc.client import DagsterGrpcClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from feed_assets import heartbeats
@@ -24,6 +32,7 @@ from feed_assets.settings import settings
 from feed_assets_tests.cli.main_call import exit_and_errors
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.ledger_records import new_run
+from feed_assets_tests.support.servers import ROOT, free_ports, stop, wait_until
 
 HOST = socket.gethostname()
 NOW = datetime.now(UTC).timestamp()
@@ -139,6 +148,49 @@ def test_a_url_is_ready_if_it_answers_200_and_the_web_ui_gets_its_token(home, mo
     assert (code, "does not answer" in lines[-1], token in lines[-1]) == (1, True, False)
     code, lines = ready("https://127.0.0.1/")
     assert (code, "is no service: expected connector" in lines[-1]) == (1, True)
+
+
+def test_a_code_server_is_ready_once_its_code_has_loaded(tmp_path, home, monkeypatch, capsys):
+    """Dagster's own check passes while the server answers, also if its code cannot be imported."""
+    (tmp_path / "of_somebody.py").write_text("import a_module_that_is_missing\n")
+    port, program = str(free_ports(1)[0]), Path(sys.executable).with_name("dagster")
+
+    def ready():
+        return exit_and_errors(monkeypatch, capsys, "ready", "code", "--port", port)
+
+    code, lines = ready()
+    assert (code, "does not answer" in lines[-1]) == (1, True)
+    command = [program, "code-server", "start", "--host", "127.0.0.1", "--port", port, "--module-name", "of_somebody"]
+    server = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        client = DagsterGrpcClient(host="127.0.0.1", port=int(port))
+        wait_until(lambda: client.health_check_query() == "SERVING", "the code server to answer")
+        code, lines = ready()
+    finally:
+        stop(server)
+    assert (code, "No module named 'a_module_that_is_missing'" in lines[-1]) == (1, True)
+    assert "Correct it" in lines[-1]
+
+
+def test_a_daemon_is_ready_while_all_its_parts_have_a_fresh_heartbeat(home, monkeypatch, capsys):
+    """Dagster's own check takes half an hour to see that a daemon hangs."""
+
+    def ready():
+        return exit_and_errors(monkeypatch, capsys, "ready", "daemon")
+
+    code, lines = ready()
+    assert (code, "has no Dagster instance" in lines[-1]) == (1, True)
+    shutil.copy(ROOT / "dagster.yaml", home)
+    with dg.DagsterInstance.get() as instance:
+        code, lines = ready()
+        assert (code, "gave no heartbeat of ASSET, BACKFILL, " in lines[-1]) == (1, True)
+        now = time()
+        for name in instance.get_required_daemon_types():
+            instance.add_daemon_heartbeat(DaemonHeartbeat(now - 60, name, "one"))
+        assert ready()[0] == 0
+        instance.add_daemon_heartbeat(DaemonHeartbeat(now - 121, "SENSOR", "one"))
+        code, lines = ready()
+    assert (code, "no heartbeat of SENSOR for 120 s" in lines[-1]) == (1, True)
 
 
 def figure(text, name, **labels):

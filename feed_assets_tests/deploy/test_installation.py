@@ -1,8 +1,12 @@
-"""The layout of deploy/ as local processes: each is ready by its own check, builds a partition, and a kill is seen."""
+"""The layout of deploy/ as local processes: each is ready by its own check, and a kill is seen.
+
+A file becomes a partition, and a message a row.
+"""
 
 import json
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
 import requests
 
@@ -10,12 +14,13 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
-from feed_assets_tests.support.installation import installation
-from feed_assets_tests.support.servers import stop, wait_until
+from feed_assets_tests.support.installation import STANDS_FOR, Neighbours, installation
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.servers import wait_until
 
 PROJECT = """
 import dagster as dg
-from feed_assets import feed_asset, foreign_feed, with_automation
+from feed_assets import feed_asset, foreign_feed, kafka_topic, warehouse_table, with_automation
 
 one = dg.StaticPartitionsDefinition(["one"])
 raw = foreign_feed("lake/raw/v1.0", format="csv", schema="k string, n int", partitions_def=one)
@@ -28,8 +33,13 @@ pushed = foreign_feed(
 def made(rows):
     return rows.selectExpr("k", "n + 1 AS n")
 
-defs = with_automation(dg.Definitions(assets=[raw, pushed, made]))
+clicks = kafka_topic("web/clicks", topic="TOPIC", key=["id"], operation="header:op", seconds=0.5)
+loaded = warehouse_table("main/clicks", topic=clicks, warehouse="main")
+
+defs = with_automation(dg.Definitions(assets=[raw, pushed, made, clicks, loaded]))
 """
+ALL_BUT_THE_DAEMON = ("receiver", "spark-worker-2", "metrics", "code", "web", "connector", "loader")
+"""Services that are killed. Dagster keeps heartbeats of a daemon that was killed."""
 
 
 def fetched(url, **headers):
@@ -39,24 +49,37 @@ def fetched(url, **headers):
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory, postgresql, s3a_jars):
+def clicks(tmp_path_factory, broker, registry):
+    with World.of(broker, registry, tmp_path_factory.mktemp("chunks").as_uri()) as made:
+        made.create()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory, postgresql, s3a_jars, clicks, broker, registry):
     folder = tmp_path_factory.mktemp("installation")
-    (folder / "lake_project.py").write_text(PROJECT)
-    with installation(folder, "lake_project", postgresql, s3a_jars) as running:
+    (folder / "lake_project.py").write_text(PROJECT.replace("TOPIC", clicks.name))
+    with installation(folder, "lake_project", Neighbours(postgresql, broker, registry, s3a_jars)) as running:
         yield running
 
 
+def rows(lake, clicks):
+    """Return the numbers of the messages in the warehouse's table. The table is made with the first load."""
+    with lake.connection() as connection:
+        if connection.execute("SELECT to_regclass(%s)", [f'"{clicks.name}"']).fetchone() == (None,):
+            return set()
+        table = psycopg.sql.Identifier(clicks.name)
+        return {number for (number,) in connection.execute(psycopg.sql.SQL("SELECT n FROM {}").format(table))}
+
+
 def test_a_partition_is_built_through_the_processes_of_the_layout(lake, monkeypatch):
-    assert {name: lake.why_not_ready(name) for name in lake.processes} == dict.fromkeys(lake.processes, "")
-    assert {*lake.processes} == {
-        "seaweedfs", "spark-master", "spark-worker-1", "spark-worker-2", "code", "daemon", "web", "receiver", "metrics",
-    }  # fmt: skip
+    assert {*lake.processes} == {*lake.layout.services} - {*STANDS_FOR}, "each has passed its own check"
     for name, value in lake.environment.items():
         monkeypatch.setenv(name, value)
     board = Blackboard.open("s3://lake", endpoint=lake.environment["FEED_ASSETS_S3_ENDPOINT"])
     raw, made = (Partition(Feed.parse(f"lake/{name}/v1.0"), "one") for name in ("raw", "made"))
     publish(board, raw, {"part-1.csv": b"k,n\na,1\nb,2\n"}, datetime.now(UTC))
-    wait_until(lambda: read.latest(board, made).update is not None, f"lake/made; see {lake.folder}/daemon.log", 180, 1)
+    wait_until(lambda: read.latest(board, made).update is not None, f"lake/made; see {lake.folder}/daemon.log", 300, 1)
     status, text = fetched(f"http://127.0.0.1:{lake.port('metrics')}/metrics")
     assert status == 200
     assert [line for line in text.splitlines() if line.startswith("feed_assets_up")] == [
@@ -83,9 +106,17 @@ def test_lines_of_our_services_are_json(lake):
     assert {"receive", "metrics"} <= {each["service"] for each in lines}
 
 
-@pytest.mark.parametrize("name", ["receiver", "spark-worker-2", "metrics", "code", "web"])
-def test_a_service_that_was_killed_is_not_ready_until_it_starts_again(lake, name):
-    stop(lake.processes[name])
-    assert lake.why_not_ready(name) != ""
-    lake.start(name)
-    assert lake.why_not_ready(name) == ""
+def test_sparks_master_takes_no_jobs_from_who_has_no_secret(lake):
+    """Since Spark 4.1 its REST server starts by default, and asks nobody for the secret."""
+    assert "I have been elected leader" in lake.log("spark-master")
+    assert "REST server" not in lake.log("spark-master")
+
+
+def test_a_message_becomes_a_row_and_killed_services_are_not_ready_until_they_start_again(lake, clicks):
+    clicks.produce()
+    wait_until(lambda: rows(lake, clicks) == {0}, f"a row; see {lake.folder}/loader.log", pause=0.5)
+    lake.kill(*ALL_BUT_THE_DAEMON)
+    assert [name for name in ALL_BUT_THE_DAEMON if not lake.why_not_ready(name)] == []
+    clicks.produce()
+    lake.start(*ALL_BUT_THE_DAEMON)
+    wait_until(lambda: rows(lake, clicks) == {0, 1}, f"the second row; see {lake.folder}/loader.log", pause=0.5)

@@ -21,6 +21,7 @@ GONE = 2**22 + 1
 """A process id above Linux's maximum."""
 
 NOBODY = f"{socket.gethostname()}:{GONE}:0.00"
+HERE = {LAUNCHED: json.dumps({"host": socket.gethostname(), "port": 4000})}
 ELSEWHERE = {LAUNCHED: json.dumps({"host": "code-server.internal", "port": 4000})}
 
 
@@ -49,9 +50,12 @@ def short_world(home):
     return made
 
 
-@pytest.mark.parametrize("state", [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
-def test_a_run_killed_before_its_build_is_failed_and_its_partition_requested(short_world, state):
-    run = create_run(short_world, LOCAL, GONE, state)
+@pytest.mark.parametrize(
+    ("tags", "state"), [(LOCAL, dg.DagsterRunStatus.STARTING), (HERE, dg.DagsterRunStatus.STARTED)]
+)
+def test_a_run_killed_before_its_build_is_failed_and_its_partition_requested(short_world, tags, state):
+    """Its code server was reached by a socket, or by the name of this host, as in a container with a stable name."""
+    run = create_run(short_world, tags, GONE, state)
     assert requested(short_world) == [DAY]
     assert status(short_world, run) == "FAILURE"
 

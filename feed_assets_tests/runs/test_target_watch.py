@@ -24,7 +24,7 @@ from feed_assets.runs.target_watch import TargetWatch
 from feed_assets.spark.guarded import refuse_an_ended_one
 from feed_assets.targets import probes
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.targets.http_doubles import http_double, master, worker
+from feed_assets_tests.support.target_doubles import http_double, master, worker
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DOWN = (503, b"")

@@ -11,6 +11,7 @@ def deployment() -> ModuleType:
     """Return scripts/deployment.py, loaded once."""
     name = "deployment_script"
     if name not in sys.modules:
+        sys.path.append(str(ROOT / "scripts"))  # the script imports its parts from beside it
         spec = spec_from_file_location(name, ROOT / "scripts" / "deployment.py")
         sys.modules[name] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])

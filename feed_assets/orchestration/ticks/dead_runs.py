@@ -7,6 +7,7 @@ started names no process. The monitoring (in our `dagster.yaml`) fails such a ru
 """
 
 import json
+import socket
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -128,10 +129,10 @@ def worker_of(run: dg.DagsterRun) -> str | None:
 def _is_local(launched: str | None) -> bool:
     """Return whether the run's worker is on this host.
 
-    It is if its code server was reached by a socket or the loopback interface.
+    It is if its code server was reached by a socket, the loopback interface, or the name of this host.
     """
     info: dict[str, Any] = json.loads(launched) if launched else {}
-    return "socket" in info or info.get("host") in LOOPBACK
+    return "socket" in info or info.get("host") in {*LOOPBACK, socket.gethostname()}
 
 
 def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
