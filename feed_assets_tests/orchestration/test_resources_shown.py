@@ -6,10 +6,10 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 import sqlalchemy as sa
-from feed_assets.cli import app
 from typer.testing import CliRunner
 
 from feed_assets import with_automation
+from feed_assets.cli import app
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import due
 from feed_assets.runs.services import utc_now

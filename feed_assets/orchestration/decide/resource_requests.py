@@ -200,7 +200,7 @@ def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: d
         needed = {output: needs.of(graph.node(output.feed), size) for output, size in sizes.items()}
     reasons: dict[Partition, str] = {}
     for output, own in needed.items():
-        entry = QueueEntry(output.path, own.resources, is_history=False, since=now)
+        entry = QueueEntry(output.path, own.resources, is_history(graph, output, now), since=now)
         place = allot([entry, *queue], free, now)[entry.name]
         is_placed = isinstance(place, Placement)
         reason = place.reason if is_placed else f"{State.WAITS_FOR_RESOURCES.value}: {place}"
