@@ -207,8 +207,8 @@ def _allocation(row: Any) -> Allocation:
 
 def _resources(row: Any) -> Resources:
     """Return the resources of a row. Fields that another version of this package has are left out."""
-    known = {each.name for each in fields(Resources)}
-    return Resources(**{name: value for name, value in json.loads(row.resources).items() if name in known})
+    names = {each.name for each in fields(Resources)}
+    return Resources(**{name: value for name, value in json.loads(row.resources).items() if name in names})
 
 
 def take_up(ledger: Ledger, allocation_id: str, dagster_run: str) -> Allocation | None:
