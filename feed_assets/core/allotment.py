@@ -33,10 +33,19 @@ class Grant:
 
 
 @dataclass(frozen=True)
+class Worker:
+    """A machine of a target: its size, and what is free there. An executor runs on one machine."""
+
+    total: Amount
+    free: Amount
+
+
+@dataclass(frozen=True)
 class Probe:
     """The answer of a target at a time (UTC): its size, what is free, and how many applications wait there.
 
-    `offline` is the reason why it gave no answer, with the time since when it gives none.
+    `workers` are its machines, if it names them. `offline` is the reason why it gave no answer, with the time since
+    when it gives none.
     """
 
     at: datetime
@@ -45,6 +54,7 @@ class Probe:
     queued: int = 0
     offline: str | None = None
     since: datetime | None = None
+    workers: Sequence[Worker] = ()
 
 
 SETTLES = timedelta(seconds=10)
@@ -60,7 +70,8 @@ def _alone(resources: Resources) -> Amount:
 class Room:
     """A target as a request sees it: size, free resources, queue, labels, and the reason why it is closed.
 
-    `needs` returns the amount that a run takes there, with what the target's kind needs beside the executors.
+    `needs` returns the amount that a run takes there, with what the target's kind needs beside the executors. `granted`
+    is what our own runs have there. `workers` are its machines, if they are known.
     """
 
     total: Amount
@@ -69,10 +80,30 @@ class Room:
     labels: Sequence[str] = ()
     closed: str | None = None
     needs: Callable[[Resources], Amount] = _alone
+    granted: Amount = NOTHING
+    workers: Sequence[Worker] = ()
 
     def less(self, amount: Amount) -> "Room":
         """Return the room that is left after a request has taken an amount."""
-        return replace(self, free=self.free - amount)
+        granted, workers = self.granted + amount, spread(self.workers, [amount])
+        return replace(self, free=self.free - amount, granted=granted, workers=workers)
+
+    def is_large_enough(self, resources: Resources) -> bool:
+        """Return whether the target can hold a run if it is empty."""
+        return self._holds(resources, self.total, [each.total for each in self.workers])
+
+    def has_room(self, resources: Resources) -> bool:
+        """Return whether the target is open and can hold a run now."""
+        return not self.closed and self._holds(resources, self.free, [each.free for each in self.workers])
+
+    def will_have_room(self, resources: Resources) -> bool:
+        """Return whether the target is open and can hold a run once our own runs there have ended."""
+        return not self.closed and (self.free + self.granted).holds(self.needs(resources))
+
+    def _holds(self, resources: Resources, amount: Amount, machines: Sequence[Amount]) -> bool:
+        memory = self.needs(resources).memory // resources.cores
+        slots = sum(_executors(each, memory) for each in machines) if machines else resources.cores
+        return amount.holds(self.needs(resources)) and slots >= resources.cores
 
     @property
     def share(self) -> float:
@@ -90,18 +121,38 @@ class Room:
         return f"{cores}{memory} free"
 
 
-def free_of(probe: Probe, grants: Iterable[Grant]) -> Amount:
+def _executors(machine: Amount, memory: int) -> int:
+    """Return how many executors of one core and `memory` bytes have room in an amount of one machine."""
+    return max(min(machine.cores, machine.memory // memory), 0)
+
+
+def spread(workers: Sequence[Worker], amounts: Iterable[Amount]) -> Sequence[Worker]:
+    """Return machines after runs have begun there, each with one executor for each core of its amount.
+
+    Nobody knows which machines Spark will choose. This estimate is used until the target's next answer.
+    """
+    for amount in amounts:
+        begins, memory, spread_over = amount.cores, amount.memory // amount.cores, list[Worker]()
+        for each in workers:
+            count = min(_executors(each.free, memory), begins)
+            spread_over.append(replace(each, free=each.free - Amount(count, count * memory)))
+            begins -= count
+        workers = spread_over
+    return workers
+
+
+def unseen(probe: Probe, grants: Iterable[Grant]) -> list[Amount]:
+    """Return what was given to runs that the answer of a target cannot have seen."""
+    return [each.amount for each in grants if each.started is None or each.started + SETTLES > probe.at]
+
+
+def free_of(probe: Probe, grants: Sequence[Grant]) -> Amount:
     """Return what is free of a target: the probe's answer, less what was given to runs that the probe cannot have seen.
 
     Never return more than the target's size less all that was given, whatever the probe says.
     """
-    every = NOTHING
-    unseen = NOTHING
-    for each in grants:
-        every += each.amount
-        if each.started is None or each.started + SETTLES > probe.at:
-            unseen += each.amount
-    answered, own = probe.free - unseen, probe.total - every
+    answered = probe.free - sum(unseen(probe, grants), NOTHING)
+    own = probe.total - sum((each.amount for each in grants), NOTHING)
     return Amount(min(answered.cores, own.cores), min(answered.memory, own.memory))
 
 
@@ -115,6 +166,8 @@ class QueueEntry:
     since: datetime
     output: str = ""
     """The first partition that the run builds, as a reason names it."""
+    usable: frozenset[str] | None = None
+    """The targets that the process of the request can use. None means all."""
 
     def place(self, now: datetime) -> tuple[bool, int, datetime, str, str]:
         """Return the sort key: new partitions before history, then by priority, then longest waiting first.
@@ -148,16 +201,15 @@ class _Pass:
     kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
 
     def place(self, request: QueueEntry, now: datetime) -> Placement | str:
-        fitting = _fitting(request.resources, self.rooms)
+        own = {name: room for name, room in self.rooms.items() if request.usable is None or name in request.usable}
+        fitting = _fitting(request.resources, own)
         open_rooms = {
-            name: room
-            for name, room in fitting.items()
-            if name not in self.kept and not room.closed and room.free.holds(room.needs(request.resources))
+            name: room for name, room in fitting.items() if name not in self.kept and room.has_room(request.resources)
         }
         if open_rooms:
             name = min(open_rooms, key=lambda each: (-self.rooms[each].share, self.rooms[each].queued, each))
             amount = self.rooms[name].needs(request.resources)
-            reason = _because(name, self.rooms, fitting)
+            reason = self._because(name, fitting)
             self.rooms[name] = self.rooms[name].less(amount)
             return Placement(name, amount, reason)
         self._keep(request, fitting, now)
@@ -166,11 +218,12 @@ class _Pass:
     def _keep(self, request: QueueEntry, fitting: Mapping[str, Room], now: datetime) -> None:
         """Keep the largest target free for a request that has waited long. Otherwise small ones would overtake it.
 
-        The choice depends only on sizes and names, so it is the same in each pass while the target is online.
+        The choice depends only on sizes and names, so it is the same in each pass while the target is online. A target
+        is not kept if others than our runs use so much of it that the end of our runs would not suffice.
         """
         if request.has_waited(now):
-            online = [name for name, room in fitting.items() if not room.closed and name not in self.kept]
-            if online:
+            usable = {name: room for name, room in fitting.items() if name not in self.kept}
+            if online := [name for name, room in usable.items() if room.will_have_room(request.resources)]:
                 largest = min(online, key=lambda name: (-fitting[name].total.cores, name))
                 self.kept[largest] = request
 
@@ -178,13 +231,19 @@ class _Pass:
         needs = f"{NEEDS}{request.resources.amount}"
         if not fitting:
             return f"{needs}, but {_why_none(request.resources, self.rooms)}"
-        words = [
-            f"{name} is kept for {before.output}"
-            if (before := self.kept.get(name)) and before != request and not room.closed
-            else f"{name} {room.in_words}"
-            for name, room in sorted(fitting.items())
-        ]
-        return f"{needs}: {shortened(words, _NAMED)}"
+        return f"{needs}: {shortened([self._state(name, request) for name in sorted(fitting)], _NAMED)}"
+
+    def _because(self, name: str, fitting: Mapping[str, Room]) -> str:
+        rivals = [self._state(each, None) for each in sorted(fitting) if each != name]
+        kind = "the least busy target with room" if rivals else "the only target that fits"
+        words = [self.rooms[name].in_words, *([shortened(rivals, _NAMED)] if rivals else [])]
+        return f"{name} is {kind}: {'; '.join(words)}"
+
+    def _state(self, name: str, request: QueueEntry | None) -> str:
+        """Return the state of a target in words."""
+        room, first = self.rooms[name], self.kept.get(name)
+        is_kept = first is not None and first != request and not room.closed
+        return f"{name} is kept for {first.output}" if first and is_kept else f"{name} {room.in_words}"
 
 
 def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime) -> dict[str, Placement | str]:
@@ -210,18 +269,12 @@ def _fitting(resources: Resources, rooms: Mapping[str, Room]) -> dict[str, Room]
     return {
         name: room
         for name, room in rooms.items()
-        if _is_named(resources, name, room) and (room.closed or room.total.holds(room.needs(resources)))
+        if _is_named(resources, name, room) and (room.closed or room.is_large_enough(resources))
     }
 
 
 def _is_named(resources: Resources, name: str, room: Room) -> bool:
     return resources.target in (None, name) and {*resources.labels} <= {*room.labels}
-
-
-def _because(name: str, rooms: Mapping[str, Room], fitting: Mapping[str, Room]) -> str:
-    rivals = [f"{each} {rooms[each].in_words}" for each in sorted(fitting) if each != name]
-    kind = "the least busy target" if rivals else "the only target that fits"
-    return f"{name} is {kind}: {'; '.join([rooms[name].in_words, *([shortened(rivals, _NAMED)] if rivals else [])])}"
 
 
 def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
@@ -230,5 +283,10 @@ def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
     named = {name: room for name, room in rooms.items() if _is_named(resources, name, room)}
     if not named:
         return f"no target has the labels {', '.join(resources.labels)}: correct them, or FEED_ASSETS_TARGETS"
-    sizes = [f"{name} has {room.total}" for name, room in sorted(named.items())]
+    sizes = [f"{name} has {room.total}{_largest(room)}" for name, room in sorted(named.items())]
     return f"no target is so large: {shortened(sizes, _NAMED)}"
+
+
+def _largest(room: Room) -> str:
+    """Return the memory of the largest machine in words: one executor of a run must find its memory there."""
+    return f", {in_gib(max(each.total.memory for each in room.workers))} on one machine" if room.workers else ""

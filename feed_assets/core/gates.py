@@ -329,7 +329,7 @@ GATES: tuple[Callable[[Case], Answer | None], ...] = (
 )
 """The gates in order. The first gate that stops a partition decides its verdict.
 
-The order follows the article "Data Dependency Driven Orchestration": time, inputs, quality, resources, attempts. The
-gate for closed partitions is first, because no other gate matters for them. No gate sees an output before its window
-has ended.
+The order follows the article "Data Dependency Driven Orchestration": time, inputs, quality, attempts. Resources come
+after all gates, when a run is requested (`orchestration/decide/resource_requests.py`). The gate for closed partitions
+is first, because no other gate matters for them. No gate sees an output before its window has ended.
 """

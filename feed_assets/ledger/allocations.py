@@ -6,7 +6,7 @@ for ever by a kill: a row whose run has ended, or never began, is removed (`unus
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,8 +32,17 @@ FORGOTTEN = timedelta(minutes=5)
 WOKEN = 20
 """Number of waiting requests that are looked at as soon as a run gives its resources back."""
 
-Rooms = Callable[[Mapping[str, Sequence[Grant]]], Mapping[str, Room]]
-"""A function from what is given to runs, by target, to the room of each target."""
+
+@dataclass(frozen=True)
+class Rooms:
+    """The targets of a process: `usable` has the names of those that its runs may use.
+
+    `less` returns the room of each target, less what is given to runs, by target.
+    """
+
+    usable: frozenset[str]
+    less: Callable[[Mapping[str, Sequence[Grant]]], Mapping[str, Room]]
+
 
 _LOCK = "allocations"
 
@@ -50,9 +59,10 @@ class ResourceRequest:
     resources: Resources
     is_history: bool
 
-    def waiting(self, since: datetime) -> QueueEntry:
+    def waiting(self, since: datetime, usable: frozenset[str]) -> QueueEntry:
         """Return the request as it stands in the queue."""
-        return QueueEntry(self.id, self.resources, self.is_history, since, self.items[0].partition.path)
+        first = self.items[0].partition.path
+        return QueueEntry(self.id, self.resources, self.is_history, since, output=first, usable=usable)
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,8 @@ def claim(
     """
     since = _since(connection, requests)
     _drop_earlier(connection, requests, now)
-    own = [each.waiting(since.get(each.id, now)) for each in requests]
-    places = allot([*own, *waiting(connection)], rooms(grants(connection)), now)
+    own = [each.waiting(since.get(each.id, now), rooms.usable) for each in requests]
+    places = allot([*own, *waiting(connection, now)], rooms.less(grants(connection)), now)
     _insert(connection, own, places, now)
     due_list.take(connection, [item for each in requests if _is_given(places[each.id]) for item in each.items], now)
     _note(connection, requests, places, now)
@@ -122,8 +132,8 @@ def _drop_earlier(connection: sa.Connection, requests: Iterable[ResourceRequest]
     waits = due.c.state.is_(None) | due.c.state.in_(_READY)
     waits = sa.exists().where(due.c.allocation == allocation.c.id, waits)
     nobody = allocation.c.dagster_run.is_(None) & ~waits
-    old = allocation.c.at < now - FORGOTTEN
-    connection.execute(sa.delete(allocation).where(allocation.c.target.is_(None), nobody | old))
+    died = allocation.c.dagster_run.is_not(None) & (allocation.c.at < now - FORGOTTEN)
+    connection.execute(sa.delete(allocation).where(allocation.c.target.is_(None), nobody | died))
     end(connection, ids)
 
 
@@ -140,7 +150,12 @@ def _insert(
 
 def _row(entry: QueueEntry, place: Placement | str, now: datetime) -> dict[str, Any]:
     values = {"id": entry.name, "resources": json.dumps(asdict(entry.resources)), "history": entry.is_history}
-    values |= {"output": entry.output, "since": entry.since, "at": now}
+    values |= {
+        "output": entry.output,
+        "since": entry.since,
+        "at": now,
+        "targets": json.dumps(sorted(entry.usable or ())),
+    }
     if not isinstance(place, Placement):
         return {**values, "target": None, "cores": None, "memory": None, "reason": place}
     amount = {"cores": place.amount.cores, "memory": place.amount.memory}
@@ -185,19 +200,43 @@ def grants(connection: sa.Connection) -> dict[str, list[Grant]]:
     return by_target
 
 
-def waiting(connection: sa.Connection) -> list[QueueEntry]:
-    """Return the requests that wait for resources."""
-    rows = connection.execute(sa.select(allocation).where(allocation.c.target.is_(None)))
-    return [QueueEntry(row.id, _resources(row), row.history, row.since, row.output) for row in rows]
+def waiting(connection: sa.Connection, now: datetime) -> list[QueueEntry]:
+    """Return the requests that wait for resources. One that nobody has looked at for FORGOTTEN holds up no other."""
+    looked_at = allocation.c.at >= now - FORGOTTEN
+    rows = connection.execute(sa.select(allocation).where(allocation.c.target.is_(None), looked_at))
+    return [
+        QueueEntry(
+            row.id,
+            _resources(row),
+            row.history,
+            row.since,
+            output=row.output,
+            usable=frozenset(json.loads(row.targets)),
+        )
+        for row in rows
+    ]
 
 
 def of_outputs(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, Allocation]:
     """Return the resources that were given to the next run of each output."""
+    rows = _of_outputs(connection, outputs, allocation.c.target.is_not(None))
+    return {output: _allocation(row) for output, row in rows.items()}
+
+
+def waits_since(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, datetime]:
+    """Return since when the request of each output waits. Outputs without such a request are missing."""
+    rows = _of_outputs(connection, outputs, allocation.c.target.is_(None))
+    return {output: row.since for output, row in rows.items()}
+
+
+def _of_outputs(
+    connection: sa.Connection, outputs: Iterable[Partition], condition: sa.ColumnElement[bool]
+) -> dict[Partition, Any]:
     key_table = key_tables.partitions(connection, outputs)
     query = sa.select(due.c.feed, due.c.partition, allocation)
     query = query.join(key_table, key_tables.same_keys(due, key_table))
-    query = query.join(allocation, allocation.c.id == due.c.allocation).where(allocation.c.target.is_not(None))
-    by_path = {(row.feed, row.partition): _allocation(row) for row in connection.execute(query)}
+    query = query.join(allocation, allocation.c.id == due.c.allocation).where(condition)
+    by_path = {(row.feed, row.partition): row for row in connection.execute(query)}
     return {each: by_path[key] for each in outputs if (key := (str(each.feed), each.key)) in by_path}
 
 
@@ -233,7 +272,8 @@ def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: 
         lock(connection)
         end(connection, {entry.name})
         _drop_earlier(connection, (), now)
-        place = allot([entry, *waiting(connection)], rooms(grants(connection)), now)[entry.name]
+        entry = replace(entry, usable=rooms.usable)
+        place = allot([entry, *waiting(connection, now)], rooms.less(grants(connection)), now)[entry.name]
         _insert(connection, [entry], {entry.name: place}, now, dagster_run)
     return place
 
@@ -271,17 +311,19 @@ def wake_first(connection: sa.Connection, now: datetime) -> None:
     The others are looked at in their turn. To wake all of them would decide about each of them at the end of each run.
     Outputs that another transaction has locked are skipped, to avoid a deadlock: a tick decides about them just now.
     """
-    first = [each.name for each in sorted(waiting(connection), key=lambda each: each.place(now))[:WOKEN]]
+    first = [each.name for each in sorted(waiting(connection, now), key=lambda each: each.place(now))[:WOKEN]]
+    waits = due.c.allocation.in_(first) & (due.c.state == State.WAITS_FOR_RESOURCES.value)
+    waits &= due.c.look_at > now - FORGOTTEN
     by_hand = allocation.c.id.in_(first) & allocation.c.dagster_run.is_not(None)
     query = sa.select(allocation.c.id).where(by_hand).order_by(allocation.c.id).with_for_update(skip_locked=True)
     if runs := connection.execute(query).scalars().all():
         connection.execute(sa.update(allocation).where(allocation.c.id.in_(runs)).values(at=now))
-    waits = due.c.allocation.in_(first) & (due.c.state == State.WAITS_FOR_RESOURCES.value) & (due.c.look_at > now)
     query = sa.select(due.c.feed, due.c.partition).where(waits).order_by(due.c.feed, due.c.partition)
     if rows := connection.execute(query.with_for_update(skip_locked=True)).all():
         key_table = key_tables.rows(connection, key_tables.PARTITION, [[*row] for row in rows])
         woken = sa.tuple_(due.c.feed, due.c.partition).in_(sa.select(key_table.c.feed, key_table.c.partition))
-        connection.execute(sa.update(due).where(woken).values(look_at=now))
+        # A tick decides first about what has been due longest, and nobody else may take the room of these.
+        connection.execute(sa.update(due).where(woken).values(look_at=now - FORGOTTEN))
 
 
 def note_waiting(ledger: Ledger, now: datetime) -> None:
@@ -307,21 +349,28 @@ def in_use(connection: sa.Connection) -> list[Allocation]:
 def unused(
     connection: sa.Connection,
     listed: Sequence[Allocation],
-    unfinished: Callable[[Allocation], bool | None],
+    unfinished: Callable[[str], bool | None],
     now: datetime,
 ) -> set[str]:
     """Return the ids of `listed` whose run has ended, or did not begin in time.
 
-    `unfinished` returns whether Dagster has an unfinished run for it; None if Dagster does not know its run, which may
-    belong to another instance. Read `listed` before Dagster's runs, so that a run that begins meanwhile is found.
+    A run that Dagster keeps in its queue, for a pool or a limit, has not begun: it asks again when it does, and its
+    resources do not idle meanwhile. `unfinished` returns whether a Dagster run is unfinished; None if Dagster does not
+    know it, because it may belong to another instance. The caller has locked the queue, and has read `listed` before
+    Dagster's runs, so that a run that begins meanwhile is found.
     """
+    not_begun = sa.select(allocation.c.id).where(allocation.c.dagster_run.is_(None))
+    idle = {*connection.execute(not_begun.with_for_update()).scalars()}
     builds = sa.select(run.c.dagster_run).where(run.c.state == "running", run.c.dagster_run.is_not(None))
     building = {*connection.execute(builds).scalars()}
     unused_ids: set[str] = set()
     for each in listed:
         is_old = each.at < now - LONGEST_WAIT
-        state = unfinished(each)
-        has_ended = state is False and (each.dagster_run is not None or is_old)
-        if each.dagster_run not in building and (has_ended or (state is None and is_old)):
+        if each.dagster_run is None:
+            has_ended = is_old and each.id in idle
+        else:
+            state = unfinished(each.dagster_run)
+            has_ended = each.dagster_run not in building and (state is False or (state is None and is_old))
+        if has_ended:
             unused_ids.add(each.id)
     return unused_ids

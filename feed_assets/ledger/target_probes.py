@@ -1,13 +1,14 @@
 """Answers of compute targets, which all processes of a ledger share: many waiting partitions cost one probe."""
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.allotment import Probe
+from feed_assets.core.allotment import Probe, Worker
 from feed_assets.core.resources import Amount
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import Ledger, insert_missing
@@ -68,7 +69,12 @@ def keep(ledger: Ledger, probes: Mapping[str, Probe]) -> dict[str, Probe]:
             answer = replace(each, since=since if each.offline else None)
             values = {"at": answer.at, "cores": answer.total.cores, "memory": answer.total.memory}
             values |= {"free_cores": answer.free.cores, "free_memory": answer.free.memory, "queued": answer.queued}
-            values |= {"offline": answer.offline, "since": answer.since, "asked": None}
+            values |= {
+                "offline": answer.offline,
+                "since": answer.since,
+                "asked": None,
+                "workers": _written(answer.workers),
+            }
             insert_missing(connection, probe, [{"target": name}])
             connection.execute(sa.update(probe).where(probe.c.target == name).values(**values))
             kept[name] = _with_loss(answer, row, each.at) if row else answer
@@ -106,8 +112,17 @@ def note_refusal(ledger: Ledger, name: str, dataset: str, now: datetime) -> bool
 def _probe(row: Any, now: datetime) -> Probe:
     at, offline = row.at, row.offline
     total, free = Amount(row.cores, row.memory), Amount(row.free_cores, row.free_memory)
-    answer = Probe(at, total, free, queued=row.queued, offline=offline, since=row.since)
+    answer = Probe(at, total, free, queued=row.queued, offline=offline, since=row.since, workers=_read(row.workers))
     return _with_loss(answer, row, now)
+
+
+def _written(workers: Sequence[Worker]) -> str | None:
+    figures = [[each.total.cores, each.total.memory, each.free.cores, each.free.memory] for each in workers]
+    return json.dumps(figures) if figures else None
+
+
+def _read(text: str | None) -> tuple[Worker, ...]:
+    return tuple(Worker(Amount(*each[:2]), Amount(*each[2:])) for each in (json.loads(text) if text else ()))
 
 
 def _with_loss(answer: Probe, row: Any, now: datetime) -> Probe:

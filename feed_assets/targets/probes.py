@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from feed_assets.core.allotment import Grant, Probe, Room, free_of
+from feed_assets.core.allotment import Grant, Probe, Room, free_of, spread, unseen
 from feed_assets.core.resources import NOTHING
 from feed_assets.core.targets import ComputeTarget
 from feed_assets.ledger import target_probes
@@ -54,7 +55,9 @@ def _room(target: ComputeTarget, probe: Probe | None, grants: Sequence[Grant], c
         closed = "is being asked"
     if closed is None and probe and probe.offline:
         closed = f"offline since {probe.since or probe.at:%H:%M} UTC ({probe.offline})"
-    has_size = probe is not None and not probe.offline
-    total, free = (probe.total, free_of(probe, grants)) if probe and has_size else (NOTHING, NOTHING)
-    queued = probe.queued if probe else 0
-    return Room(total, free, queued=queued, labels=target.labels, closed=closed, needs=target.needs)
+    room = Room(NOTHING, NOTHING, labels=target.labels, closed=closed, needs=target.needs)
+    if probe is None or probe.offline:
+        return room
+    granted, machines = sum((each.amount for each in grants), NOTHING), spread(probe.workers, unseen(probe, grants))
+    free = free_of(probe, grants)
+    return replace(room, total=probe.total, free=free, queued=probe.queued, granted=granted, workers=machines)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from feed_assets.core.allotment import Probe
+from feed_assets.core.allotment import Probe, Worker
 from feed_assets.core.resources import NOTHING, Amount
 from feed_assets.core.targets import Standalone
 from feed_assets.targets.json_answers import AnswerPart, NoAnswer, get
@@ -22,6 +22,14 @@ class _Worker(AnswerPart):
     coresfree: Count
     memory: Count
     memoryfree: Count
+
+    @property
+    def size(self) -> Amount:
+        return Amount(self.cores, self.memory << 20)
+
+    @property
+    def free(self) -> Amount:
+        return Amount(self.coresfree, self.memoryfree << 20)
 
 
 class _Application(AnswerPart):
@@ -42,9 +50,10 @@ def look(target: Standalone, now: datetime) -> Probe:
     alive = [each for each in master.workers if each.state == "ALIVE"]
     if not alive:
         raise NoAnswer("its master has no worker")
-    total = sum((Amount(each.cores, each.memory << 20) for each in alive), NOTHING)
+    total = sum((each.size for each in alive), NOTHING)
     # A worker without free memory starts no executor, however many cores it has, and the other way round.
     useful = [each for each in alive if each.coresfree and each.memoryfree >= LEAST_MIB]
-    free = sum((Amount(each.coresfree, each.memoryfree << 20) for each in useful), NOTHING)
+    free = sum((each.free for each in useful), NOTHING)
+    workers = tuple(Worker(each.size, each.free) for each in alive)
     waiting = sum(each.state == "WAITING" for each in master.activeapps)
-    return Probe(now, total, free, queued=waiting)
+    return Probe(now, total, free, queued=waiting, workers=workers)

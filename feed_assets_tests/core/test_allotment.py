@@ -1,8 +1,20 @@
 """Which request gets which target, what the others wait for, and that nobody is overtaken for ever."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from feed_assets.core.allotment import SETTLES, STEP, Grant, Placement, Probe, QueueEntry, Room, allot, free_of
+from feed_assets.core.allotment import (
+    SETTLES,
+    STEP,
+    Grant,
+    Placement,
+    Probe,
+    QueueEntry,
+    Room,
+    Worker,
+    allot,
+    free_of,
+)
 from feed_assets.core.resources import Amount, Resources
 from feed_assets.core.targets import Kubernetes, Standalone, Yarn
 from feed_assets_tests.support.each_case import each_case
@@ -12,8 +24,14 @@ GIB = 1 << 30
 OFFLINE = "offline since 12:03 UTC (no answer in 2 s)"
 
 
-def room(free, total=8, *, memory=64, **more):
-    return Room(Amount(total, 64 * GIB), Amount(free, memory * GIB), **more)
+def room(free, total=8, *, memory=64, others=0, machines=(), **more):
+    """Return a room of which `others` use so many cores, and our own runs the rest that is not free.
+
+    `machines` are those of a cluster, each as its cores and its GiB, with the GiB that are free.
+    """
+    granted = Amount(total - free - others, (64 - memory) * GIB)
+    workers = [Worker(Amount(cores, size * GIB), Amount(cores, left * GIB)) for cores, size, left in machines]
+    return Room(Amount(total, 64 * GIB), Amount(free, memory * GIB), granted=granted, workers=workers, **more)
 
 
 def ask(name="a", cores=4, *, since=NOW, is_history=False, **more):
@@ -37,6 +55,13 @@ def one(request, **rooms):
         (ask(target="x"), {"x": room(4), "y": room(8)}, "x"),
         (ask(labels=("gpu",)), {"x": room(8), "y": room(4, labels=("gpu", "eu"))}, "y"),
         (ask(memory="9g"), {"x": room(8, memory=8), "y": room(4, memory=9)}, "y"),
+        (ask(memory="16g"), {"x": room(8, machines=[(4, 32, 9), (4, 32, 9)]), "y": room(5)}, "x"),
+        (ask(memory="16g"), {"x": room(8, machines=[(4, 32, 9), (4, 32, 7)]), "y": room(5)}, "y"),
+        (
+            ask(memory="16g"),
+            {"x": room(8, machines=[(8, 3, 3), (8, 3, 3)])},
+            "it needs 4 cores and 16 GiB, but no target is so large: x has 8 cores and 64 GiB, 3 GiB on one machine",
+        ),
         (ask(), {"x": room(8, closed=OFFLINE), "y": room(4)}, "y"),
         (
             ask(),
@@ -75,6 +100,8 @@ def test_a_request_takes_the_least_busy_target_that_fits_or_says_what_it_waits_f
         ([ask("big", 8, since=NOW - STEP / 2), ask("small", 2)], ["small"]),
         ([ask("big", 8, since=NOW - STEP), ask("small", 2)], []),
         ([ask("big", 8, since=NOW - STEP), ask("small", 2, priority=2)], ["small"]),
+        ([replace(ask("elsewhere", 4, priority=1), usable=frozenset("y")), ask("small", 4)], ["small"]),
+        ([replace(ask("elsewhere", 8, since=NOW - STEP), usable=frozenset("y")), ask("small", 4)], ["small"]),
     ],
 )
 def test_new_goes_before_history_then_priority_and_a_long_wait_keeps_a_target(queue, expected):
@@ -90,10 +117,23 @@ def test_a_target_is_kept_for_one_request_while_the_others_stay_open():
     assert waits[-1] == "it needs 2 cores and 2 GiB: x 0 of 8 cores free, y is kept for t/big/v1.0"
 
 
+def test_a_target_is_not_kept_if_the_end_of_our_runs_would_not_suffice():
+    queue = [ask("big", 8, since=NOW - STEP), ask("small", 2)]
+    places = allot(queue, {"x": room(3, others=1)}, NOW)
+    assert [name for name, place in places.items() if isinstance(place, Placement)] == ["small"]
+
+
+def test_machines_are_filled_by_one_request_after_the_other():
+    rooms = {"x": room(8, machines=[(4, 8, 8), (4, 8, 8)])}
+    places = allot([ask(name, 2, memory="8g") for name in "abc"], rooms, NOW)
+    assert [isinstance(place, Placement) for place in places.values()] == [True, True, False]
+
+
 def test_the_reason_of_a_choice_names_the_targets_that_were_compared():
     place = allot([ask()], {"x": room(0), "y": room(8), "z": room(8, closed=OFFLINE)}, NOW)["a"]
     assert place.reason == (
-        f"y is the least busy target: 8 of 8 cores and 64 GiB of 64 GiB free; x 0 of 8 cores free, z {OFFLINE}"
+        "y is the least busy target with room: 8 of 8 cores and 64 GiB of 64 GiB free; x 0 of 8 cores free, "
+        f"z {OFFLINE}"
     )
 
 

@@ -11,7 +11,7 @@ from feed_assets.core import allotment
 from feed_assets.core.allotment import STEP, Placement, Probe, QueueEntry, Room, free_of
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.core.resources import Amount, Resources
+from feed_assets.core.resources import NOTHING, Amount, Resources
 from feed_assets.ledger import allocations, due, target_probes
 from feed_assets.ledger.allocations import LOOK_AGAIN, ResourceRequest
 from feed_assets.ledger.due import AffectedOutput
@@ -70,7 +70,7 @@ class World:
         def of(grants):
             return {name: self.room(probes.get(name), grants.get(name, ())) for name in TOTALS}
 
-        return of
+        return allocations.Rooms(frozenset(TOTALS), of)
 
     def answer(self, name):
         if name in self.offline:
@@ -82,7 +82,7 @@ class World:
     def room(self, probe, grants):
         if probe is None or probe.offline:
             return Room(Amount(0, 0), Amount(0, 0), closed="offline")
-        return Room(probe.total, free_of(probe, grants))
+        return Room(probe.total, free_of(probe, grants), granted=sum((each.amount for each in grants), NOTHING))
 
     def in_use(self, name):
         """Return the resources of the runs that have a target, as its own master would count them."""
@@ -164,13 +164,9 @@ class World:
         self.runs = {name: each for name, each in self.runs.items() if not each.is_dead}
         with self.ledger.read() as connection:
             listed = allocations.in_use(connection)
-        tags = {each.tag for each in self.runs.values()}
-
-        def unfinished(each):
-            return each.dagster_run in self.runs if each.dagster_run else each.id in tags
-
         with self.ledger.write() as connection:
-            allocations.end(connection, allocations.unused(connection, listed, unfinished, self.now))
+            allocations.lock(connection)
+            allocations.end(connection, allocations.unused(connection, listed, self.runs.__contains__, self.now))
 
     def change_load(self):
         name = self.chance.choice([*TOTALS])

@@ -13,13 +13,13 @@ from feed_assets.core.attempts import ABANDONED, end_of, is_outage
 from feed_assets.core.errors import ResourcesBusy, SparkUnavailable, TargetLost
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import LONGEST_WAIT
-from feed_assets.ledger import due
+from feed_assets.ledger import allocations, due
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import allocation, run
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.request_budget import is_a_service_out
-from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY, preview
+from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY, in_queue_order, preview
 from feed_assets.orchestration.ticks.dead_runs import end_unused
 from feed_assets.settings import settings
 from feed_assets_tests.support.command_output import printed
@@ -120,8 +120,30 @@ def test_the_greater_priority_goes_first_and_labels_choose_the_target(setting):
     lake = harness(feed, declared("t/a/v1.0"), declared("t/b/v1.0", priority=1, labels=["gpu"]), declared("t/c/v1.0"))
     lake.drop(RAW, DAY, rows(1))
     asked = [(request.tags[TARGET], min(request.asset_selection).path[-1]) for request in lake.ask().requests]
-    assert asked == [("plain", "a"), ("large", "b")]
+    assert asked == [("large", "b"), ("plain", "a")]
     assert listed("t/c/v1.0")[DAY].state == "waits for resources"
+
+
+def test_the_first_of_the_queue_is_among_the_few_that_a_tick_requests(setting):
+    """Otherwise the queue would keep free room for it, and nobody would run."""
+    setting(targets=json.dumps(HERE), partitions_per_run=1, max_requests=1)
+    feed = raw_feed()
+    lake = harness(
+        feed, sums_of(feed, name="t/a/v1.0"), sums_of(feed, name="t/z/v1.0", resources=Resources(priority=1))
+    )
+    for day in DAYS_DROPPED:
+        lake.drop(RAW, day, rows(1))
+    firsts = []
+    for _ in range(3):
+        (request,) = lake.ask().requests
+        firsts.append(min(request.asset_selection).path[-1])
+        assert lake.runner.execute(request).success
+    assert firsts == ["z", "z", "z"]
+    setting(targets=json.dumps(HERE), partitions_per_run=1, max_requests=3)
+    assert len(lake.ask().requests) == 1  # The other two wait from now on.
+    new, waiting = (Partition(Feed.parse("t/a/v1.0"), key) for key in ("2020-01-04", THIRD_DAY))
+    graph, ledger = Graph(lake.definitions.resolve_asset_graph()), open_ledger(settings().ledger)
+    assert [*in_queue_order(graph, ledger, {new: 1, waiting: 1}, lake.now() + timedelta(minutes=1))] == [waiting, new]
 
 
 def test_late_data_wait_for_resources_and_their_runs_have_a_target(one_at_a_time):
@@ -154,7 +176,9 @@ def test_a_tick_killed_before_its_run_exists_loses_no_capacity_and_gives_none_tw
 
 def test_a_run_that_never_began_gives_its_resources_back_after_a_while(one_at_a_time):
     lake = world(DAY)
-    lake.ask()
+    (request,) = lake.ask().requests
+    # Dagster may still have it in its queue, for a pool or a limit.
+    lake.instance.create_run_for_job(lake.definitions.resolve_implicit_global_asset_job_def(), tags=request.tags)
     lake.invalidate(RAW, DAY, lake.newest(RAW, DAY))
     end_unused(lake.instance, open_ledger(settings().ledger), lake.now())
     assert on_targets() == ["here"]
@@ -167,6 +191,7 @@ def test_a_run_that_was_killed_gives_its_resources_back_once_dagster_knows_it(on
     (request,) = lake.ask().requests
     dead = lake.instance.create_run_for_job(lake.definitions.resolve_implicit_global_asset_job_def(), tags=request.tags)
     ledger = open_ledger(settings().ledger)
+    assert allocations.take_up(ledger, request.tags[ALLOCATION], dead.run_id)
     lake.instance.report_run_canceling(dead)
     end_unused(lake.instance, ledger, lake.now() + 2 * LONGEST_WAIT)
     assert on_targets() == ["here"]

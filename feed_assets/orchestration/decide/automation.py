@@ -20,7 +20,7 @@ from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.request_budget import of_a_tick
 from feed_assets.orchestration.decide.requests import in_progress
-from feed_assets.orchestration.decide.resource_requests import claimed
+from feed_assets.orchestration.decide.resource_requests import claimed, in_queue_order
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
@@ -96,7 +96,8 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
         stands = [at for at in listed if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
         sizes = {output: each.bytes or 0 for output, each in by_output.items()}
-        blocks = claimed(graph, ledger, of_a_tick(graph, ledger, sizes, now), by_output, now) if stands else []
+        queue = in_queue_order(graph, ledger, sizes, now)
+        blocks = claimed(graph, ledger, of_a_tick(graph, ledger, queue, now), by_output, now) if stands else []
         stale.claimed[dataset] = [by_output[output] for block in blocks for output in block]
     return [node.key_of(Partition(node.feed, each.partition.key)) for each in stale.claimed[dataset]]
 

@@ -20,7 +20,7 @@ from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.request_budget import in_turn, is_history, of_a_tick, place
-from feed_assets.orchestration.decide.resource_requests import ALLOCATION, claimed, target_tags
+from feed_assets.orchestration.decide.resource_requests import ALLOCATION, claimed, in_queue_order, target_tags
 from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
 
@@ -96,7 +96,8 @@ def requests_for(
         for item, verdict in decided
         if _is_ready(graph, verdict) and verdict.output not in busy
     }
-    requested = of_a_tick(graph, ledger, {output: verdict.bytes for output, (_, verdict) in free.items()}, now)
+    sizes = {output: verdict.bytes for output, (_, verdict) in free.items()}
+    requested = of_a_tick(graph, ledger, in_queue_order(graph, ledger, sizes, now), now)
     blocks = claimed(graph, ledger, requested, {output: item for output, (item, _) in free.items()}, now)
     tags = target_tags(ledger, [output for block in blocks for output in block])
     return [

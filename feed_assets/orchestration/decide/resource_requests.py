@@ -79,7 +79,7 @@ def targets() -> Mapping[str, ComputeTarget]:
 
 
 def rooms_now(ledger: Ledger, now: datetime) -> Rooms:
-    """Ask the targets what is free. Return the function that subtracts what runs have.
+    """Ask the targets what is free. Return the targets of this process, less what runs have there.
 
     Call this before a transaction: an answer may take seconds.
     """
@@ -88,7 +88,28 @@ def rooms_now(ledger: Ledger, now: datetime) -> Rooms:
     is_limited = _ONE_PROCESS.get() and has_other
     closed = {name: _LEFT for name, each in by_name.items() if is_limited and isinstance(each, Connect)}
     usable = {name: each for name, each in by_name.items() if name not in closed}
-    return partial(probes.rooms, by_name, probes.answers(ledger, usable, now), closed=closed)
+    answers = probes.answers(ledger, usable, now)
+    return Rooms(frozenset(usable), partial(probes.rooms, by_name, answers, closed=closed))
+
+
+def in_queue_order(
+    graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime
+) -> Mapping[Partition, int]:
+    """Return outputs, each with the bytes that it reads, in the order of the queue for resources.
+
+    A tick requests only the first ones. The queue keeps free room for its own first request, so this must be among
+    them. Outputs of the same place keep their order.
+    """
+    if not targets() or not sizes:
+        return sizes
+    with ledger.read() as connection:
+        since = allocations.waits_since(connection, sizes)
+
+    def place(output: Partition) -> tuple[bool, int, datetime]:
+        resources, is_old = _declared(graph.node(output.feed)), is_history(graph, output, now)
+        return QueueEntry(output.path, resources, is_old, since.get(output, now)).place(now)[:3]
+
+    return {output: sizes[output] for output in sorted(sizes, key=place)}
 
 
 def claimed(
@@ -124,7 +145,7 @@ class _Needs:
         if node.feed not in self._costs:
             self._costs[node.feed] = run_costs.core_seconds(self.connection, node.feed)
         needed = learned(declared, size, self._costs[node.feed])
-        return replace(needed, resources=possible(needed.resources, declared, self.rooms({})))
+        return replace(needed, resources=possible(needed.resources, declared, self.rooms.less({})))
 
 
 class _Queue:
@@ -195,13 +216,15 @@ def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: d
     with in_one_process():
         rooms = rooms_now(ledger, now)
     with ledger.read() as connection:
-        queue, free = allocations.waiting(connection), rooms(allocations.grants(connection))
+        queue, free = allocations.waiting(connection, now), rooms.less(allocations.grants(connection))
         needs = _Needs(connection, rooms)
         needed = {output: needs.of(graph.node(output.feed), size) for output, size in sizes.items()}
     reasons: dict[Partition, str] = {}
     for output, own in needed.items():
-        entry = QueueEntry(output.path, own.resources, is_history(graph, output, now), since=now)
-        place = allot([entry, *queue], free, now)[entry.name]
+        is_old = is_history(graph, output, now)
+        entry = QueueEntry(output.path, own.resources, is_old, since=now, usable=rooms.usable)
+        rivals = [each for each in queue if each.output != output.path]
+        place = allot([entry, *rivals], free, now)[entry.name]
         is_placed = isinstance(place, Placement)
         reason = place.reason if is_placed else f"{State.WAITS_FOR_RESOURCES.value}: {place}"
         reasons[output] = f"{reason}; {own.resources.amount} are {own.why}" if own.why else reason

@@ -16,10 +16,9 @@ import dagster as dg
 import psutil
 
 from feed_assets.ledger import allocations
-from feed_assets.ledger.allocations import Allocation
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.requests import UNFINISHED, WITH_PROCESS
-from feed_assets.orchestration.decide.resource_requests import ALLOCATION, targets
+from feed_assets.orchestration.decide.resource_requests import targets
 from feed_assets.orchestration.execute.makers import DRIVER
 from feed_assets.orchestration.execute.patience import has_ended
 from feed_assets.orchestration.ticks.run_lock import is_let_go
@@ -65,16 +64,13 @@ def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> N
         listed = allocations.in_use(connection)
     if not listed:
         return
-    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
-    ids = {run.run_id for run in unfinished}
-    named = {run.tags.get(ALLOCATION) for run in unfinished if run.status in WITH_PROCESS}
+    ids = {run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))}
 
-    def is_unfinished(each: Allocation) -> bool | None:
-        if each.dagster_run is None:
-            return each.id in named
-        return True if each.dagster_run in ids else False if instance.get_run_by_id(each.dagster_run) else None
+    def is_unfinished(dagster_run: str) -> bool | None:
+        return True if dagster_run in ids else False if instance.get_run_by_id(dagster_run) else None
 
     with ledger.write() as connection:
+        allocations.lock(connection)
         allocations.end(connection, allocations.unused(connection, listed, is_unfinished, now))
 
 

@@ -43,6 +43,9 @@ def upgrade() -> None:
         sa.Column("since", UtcDateTime(), comment="since when it gives none"),
         sa.Column("lost", UtcDateTime(), comment="when a run last lost it: it gets no run for a while"),
         sa.Column(
+            "workers", TEXT, comment="JSON: of each machine cores, memory, free cores, free memory; NULL: unknown"
+        ),
+        sa.Column(
             "unstarted", TEXT, comment="dataset whose Spark last could not start there; NULL: one has started since"
         ),
         sa.PrimaryKeyConstraint("target"),
@@ -58,6 +61,7 @@ def upgrade() -> None:
         sa.Column("output", TEXT, nullable=False, comment="first partition that the run builds"),
         sa.Column("since", UtcDateTime(), nullable=False, comment="since when the request waits, or waited"),
         sa.Column("at", UtcDateTime(), nullable=False, comment="when it was given, or last looked at"),
+        sa.Column("targets", TEXT, nullable=False, comment="JSON: targets that the process of the request can use"),
         sa.Column("reason", TEXT, nullable=False, comment="why this target, or what it waits for"),
         sa.Column("dagster_run", TEXT, comment="Dagster run that uses it; NULL: it has not begun"),
         sa.Column("started", UtcDateTime(), comment="when the run's Spark session was up"),
