@@ -123,7 +123,7 @@ class SparkUnavailable(ServiceUnavailable):
     """A Spark session cannot be started or reached, or has ended: no Java, no cluster, no Connect server."""
 
     refusal: str | None = None
-    """What Spark said when it was started and refused. None for all other reasons, such as a missing Java."""
+    """Spark's words if it was started and refused. None for all other reasons, such as a missing Java."""
 
 
 class SparkDied(SparkUnavailable):

@@ -278,10 +278,10 @@ def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: 
     return place
 
 
-def is_woken(ledger: Ledger, name: str, asked: datetime) -> bool:
-    """Return whether a request that was last looked at at this time should be looked at now. This locks nothing."""
+def is_woken(ledger: Ledger, name: str, last_look: datetime) -> bool:
+    """Return whether a request should be looked at before its time, since its last look. This locks nothing."""
     with ledger.read() as connection:
-        return connection.execute(sa.select(allocation.c.at).where(allocation.c.id == name)).scalar() != asked
+        return connection.execute(sa.select(allocation.c.at).where(allocation.c.id == name)).scalar() != last_look
 
 
 def session_is_up(ledger: Ledger, allocation_id: str, now: datetime) -> None:

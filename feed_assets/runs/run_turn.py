@@ -53,10 +53,10 @@ class Patience:
 def wait_for_turn(services: Services, outputs: Sequence[Partition], patience: Patience) -> None:
     """Wait until no other run builds one of the outputs, or until `patience` is used up. Start nothing."""
     reported_run: str | None = None
-    while (others := _first_busy(services, outputs, patience)) and patience.seconds_left:
-        if others[0].id != reported_run:
-            patience.tell(_in_words(others[0], patience))
-            reported_run = others[0].id
+    while (other_runs := _first_busy(services, outputs, patience)) and patience.seconds_left:
+        if other_runs[0].id != reported_run:
+            patience.tell(_in_words(other_runs[0], patience))
+            reported_run = other_runs[0].id
         patience.wait()
 
 
@@ -69,13 +69,13 @@ def _first_busy(services: Services, outputs: Sequence[Partition], patience: Pati
     """Return the runs that build the first output. Return () if one of the outputs is free."""
     busy = list[Sequence[runs.Run]]()
     for output in outputs:
-        busy.append(_others(services, output, patience))
+        busy.append(_in_progress(services, output, patience))
         if not busy[-1]:
             return ()
     return busy[0] if busy else ()
 
 
-def _others(services: Services, output: Partition, patience: Patience) -> Sequence[runs.Run]:
+def _in_progress(services: Services, output: Partition, patience: Patience) -> Sequence[runs.Run]:
     """Return the runs that build an output. The leftovers of ended runs are finished first."""
     reconcile(services, patience.has_ended, output)
     with services.ledger.read() as connection:
@@ -90,7 +90,7 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
     """
     reported_run: str | None = None
     while True:
-        other_runs = _others(services, output, patience)
+        other_runs = _in_progress(services, output, patience)
         if not other_runs or not patience.seconds_left:
             try:
                 return _started(services, output, launch)

@@ -33,7 +33,7 @@ OFFLINE_LOOKS = 2
 
 
 @dataclass
-class _Seen:
+class _WatchState:
     """Reasons that the watch of a run has found: why its target is lost, and why it once gave no answer."""
 
     lost: str | None = None
@@ -50,7 +50,7 @@ class TargetWatch:
     allocation: str
     now: Callable[[], datetime]
     dataset: str = field(kw_only=True)
-    _seen: _Seen = field(default_factory=_Seen, init=False)
+    _state: _WatchState = field(default_factory=_WatchState, init=False)
 
     @contextmanager
     def __call__(self, opened: "AbstractContextManager[SparkSession]") -> "Generator[SparkSession]":
@@ -61,8 +61,8 @@ class TargetWatch:
         """
         from feed_assets.spark.guarded import refuse_an_ended_one  # PySpark takes a second to load
 
-        if self._seen.lost:  # Another partition of the run has met this, or the watch has.
-            raise self._as_lost(self._seen.lost)
+        if self._state.lost:  # Another partition of the run has met this, or the watch has.
+            raise self._as_lost(self._state.lost)
         refuse_an_ended_one()
         is_up = False
         try:
@@ -84,7 +84,7 @@ class TargetWatch:
 
     def lost(self, why: str) -> TargetLost:
         """Keep other runs from the target for a while, and return the error of the run."""
-        self._seen.lost = why
+        self._state.lost = why
         target_probes.lose(self.ledger, self.name, self.now())
         return self._as_lost(why)
 
@@ -95,20 +95,20 @@ class TargetWatch:
         """
         if isinstance(self.target, Local):
             return None
-        if before := self._seen.lost or (self._seen.silent if isinstance(error, SparkDied) else None):
+        if before := self._state.lost or (self._state.silent if isinstance(error, SparkDied) else None):
             return before
         if isinstance(self.target, Connect) and type(error) is SparkUnavailable and not error.refusal:
             return "Spark could not reach it"
         probe = probes.ask_again(self.ledger, self.name, self.target, self.now())
         return probe.offline if _is_silent(probe) else None
 
-    def _refused(self, said: str) -> StartRefused | TargetLost:
+    def _refused(self, refusal: str) -> StartRefused | TargetLost:
         """Return the error of a run whose Spark does not start. It is the target's fault if no dataset's starts."""
         if target_probes.note_refusal(self.ledger, self.name, self.dataset, self.now()):
-            self._seen.lost = f"{target_probes.FAULTY}: {sentence(said)[:-1]}"
-            return self._as_lost(self._seen.lost)
+            self._state.lost = f"{target_probes.FAULTY}: {sentence(refusal)[:-1]}"
+            return self._as_lost(self._state.lost)
         return StartRefused(
-            f"Spark does not start on the compute target {self.name}, which answers: {sentence(said)} Expected a "
+            f"Spark does not start on the compute target {self.name}, which answers: {sentence(refusal)} Expected a "
             "configuration that Spark accepts there. Correct the target's `conf` in FEED_ASSETS_TARGETS, "
             "FEED_ASSETS_SPARK_CONF, the run's Spark profile, or the dataset's resources."
         )
@@ -139,7 +139,7 @@ class TargetWatch:
             with suppress(Exception):  # An unreachable ledger must not end the watch.
                 silent = silent + 1 if self._is_dead(spark) else 0
             if silent >= OFFLINE_LOOKS and not over.is_set():
-                self._seen.lost = self._seen.silent
+                self._state.lost = self._state.silent
                 _log.warning("the compute target %s is dead: Spark is stopped", self.name)
                 _java(spark).stop()
                 return
@@ -148,7 +148,7 @@ class TargetWatch:
         probe = probes.answers(self.ledger, {self.name: self.target}, self.now()).get(self.name)
         if probe is None or not _is_silent(probe):
             return False
-        self._seen.silent = probe.offline
+        self._state.silent = probe.offline
         return not _has_executors(spark)
 
 

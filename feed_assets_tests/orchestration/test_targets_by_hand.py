@@ -1,14 +1,12 @@
 """Runs that take a compute target when they start: by hand, from a backfill, again, or with resources taken back."""
 
 import json
-from datetime import timedelta
 
 import dagster as dg
 import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.ledger import allocations, runs
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
@@ -16,7 +14,6 @@ from feed_assets.ledger.tables import allocation
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY
 from feed_assets.orchestration.execute import patience as patience_module
 from feed_assets.orchestration.run_outcomes import why_failed
-from feed_assets.orchestration.ticks.dead_runs import end_unused
 from feed_assets.runs.services import this_process, utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, harness, raw_feed, rows, sums_of
@@ -155,16 +152,3 @@ def test_steps_of_one_run_have_resources_of_their_own_and_old_partitions_stand_b
     (row, *_) = waited
     assert (row.id, row.output) == (f"run {result.run_id} t__sums", f"{SUMS}/{NEXT_DAY}")
     assert row.history
-
-
-def test_a_queued_run_gives_its_resources_back_after_a_while(lake):
-    (request,) = lake.ask().requests
-    job = lake.definitions.resolve_implicit_global_asset_job_def()
-    for status, left in ((dg.DagsterRunStatus.STARTING, 1), (dg.DagsterRunStatus.NOT_STARTED, 0)):
-        lake.instance.create_run_for_job(job, tags=request.tags, status=status)
-        end_unused(lake.instance, ledger(), lake.now() + LONGEST_WAIT / 2)
-        assert len([row for row in allocated() if row.target]) == 1
-        end_unused(lake.instance, ledger(), lake.now() + LONGEST_WAIT + timedelta(seconds=1))
-        assert len([row for row in allocated() if row.target]) == left
-        for each in lake.instance.get_runs():
-            lake.instance.delete_run(each.run_id)

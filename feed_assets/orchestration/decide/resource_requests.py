@@ -221,7 +221,8 @@ def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: d
         needed = {output: needs.of(graph.node(output.feed), size) for output, size in sizes.items()}
     reasons: dict[Partition, str] = {}
     for output, own in needed.items():
-        entry = QueueEntry(output.path, own.resources, is_history=False, since=now, usable=rooms.usable)
+        is_old = is_history(graph, output, now)
+        entry = QueueEntry(output.path, own.resources, is_old, since=now, usable=rooms.usable)
         rivals = [each for each in queue if each.output != output.path]
         place = allot([entry, *rivals], free, now)[entry.name]
         is_placed = isinstance(place, Placement)

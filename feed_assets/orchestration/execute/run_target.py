@@ -115,7 +115,12 @@ def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
     allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
     if allocation is None or allocation.target in targets():
         return allocation and RunTarget(
-            allocation.id, allocation.target, allocation.reason, allocation.resources, ledger, dataset
+            allocation.id,
+            allocation.target,
+            allocation.reason,
+            resources=allocation.resources,
+            ledger=ledger,
+            dataset=dataset,
         )
     _end(ledger, allocation.id)  # The settings have it no more.
     return None
@@ -138,7 +143,8 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
     except BaseException:
         _end(ledger, entry.name)
         raise
-    return RunTarget(entry.name, place.target, place.reason, resources, ledger, str(partitions.node.feed))
+    dataset = str(partitions.node.feed)
+    return RunTarget(entry.name, place.target, place.reason, resources=resources, ledger=ledger, dataset=dataset)
 
 
 def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
@@ -160,10 +166,10 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
         _pause(ledger, entry, patience, now)
 
 
-def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, asked: datetime) -> None:
+def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: datetime) -> None:
     """Wait until targets may have room: until the run is woken, or its last answers are too old."""
     until = patience.spent + LOOK_AGAIN.total_seconds()
-    while patience.seconds_left and patience.spent < until and not allocations.is_woken(ledger, entry.name, asked):
+    while patience.seconds_left and patience.spent < until and not allocations.is_woken(ledger, entry.name, last_look):
         patience.wait()
 
 
