@@ -63,11 +63,12 @@ def test_an_outage_has_one_beginning_and_ends_with_the_next_answer(ledger, doubl
     for minute in range(3):
         double.answers["/json/"] = (503, b"")
         found = probes.answers(ledger, targets_at(double), NOW + timedelta(minutes=minute))["etl-a"]
-        assert (found.offline, found.since) == ("it answers with 503, expected 200", NOW)
+        why = f"{double.url}/json/ answers with 503, expected 200"
+        assert (found.offline, found.since) == (why, NOW)
     double.answers["/json/"] = master(worker())
     assert free(ledger, double, NOW + timedelta(minutes=3)) == 8
     rooms = probes.rooms(targets_at(double), {"etl-a": found}, {}, {})
-    assert rooms["etl-a"].closed == "offline since 12:00 UTC (it answers with 503, expected 200)"
+    assert rooms["etl-a"].closed == f"offline since 12:00 UTC ({why})"
 
 
 def test_a_target_that_a_run_has_lost_rests_and_comes_back(ledger, double):
