@@ -136,9 +136,8 @@ class Yarn(_Target):
 
     def spark(self, resources: Resources) -> dict[str, str]:
         """Return the Spark configuration of a run."""
-        fixed = {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(resources.cores)}
         sizes = {**_executors(resources), **_overhead(resources)}
-        return {"spark.master": "yarn", "spark.yarn.queue": self.queue, **fixed, **sizes}
+        return {"spark.master": "yarn", "spark.yarn.queue": self.queue, **_fixed_number(resources), **sizes}
 
 
 class Kubernetes(_Target):
@@ -176,8 +175,66 @@ class Kubernetes(_Target):
         return {**values, **_executors(resources), **_overhead(resources)}
 
 
-Target = Annotated[Local | Standalone | Connect | Yarn | Kubernetes, Field(discriminator="kind")]
-ComputeTarget = Local | Standalone | Connect | Yarn | Kubernetes
+class EmrServerless(_Target):
+    """An application of EMR Serverless. The making of a run's rows is a job there, with the driver in AWS.
+
+    Attributes:
+        application_id: The application. Its maximumCapacity is the size of the target.
+        execution_role_arn: The role of the job, which reads and writes the blackboard.
+        bucket: A bucket in which Dagster and the job exchange messages (Dagster Pipes).
+        entry_point: The script of the job, on `s3://`, or `local://` in the application's image.
+        module: The module with the Dagster definitions, as it is installed for the job.
+        region: The region; by default that of boto3.
+    """
+
+    kind: Literal["emr-serverless"]
+    application_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-z]{1,64}$")]
+    execution_role_arn: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+$")]
+    bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+    entry_point: Annotated[str, StringConstraints(pattern=r"^(s3|local)://[^\s?#]+$")]
+    module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
+    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = None
+
+    def needs(self, resources: Resources) -> Amount:
+        """Return the amount of the workers of all executors, and of the driver's."""
+        worker = worker_of_emr(1, with_overhead(_heap(resources)))
+        return Amount(resources.cores * worker.cores, resources.cores * worker.memory) + _DRIVER_OF_EMR
+
+    def spark(self, resources: Resources) -> dict[str, str]:
+        """Return the Spark configuration of a run's job. The master is a name: AWS sets it."""
+        worker = worker_of_emr(1, with_overhead(_heap(resources)))
+        executors = {**_fixed_number(resources), **_executors(resources), "spark.executor.cores": str(worker.cores)}
+        driver = {"spark.driver.cores": "1", "spark.driver.memory": "4g"}
+        return {"spark.master": f"emr-serverless:{self.application_id}", **driver, **executors}
+
+
+_WORKERS_OF_EMR = ((1, 2, 8, 1), (2, 4, 16, 1), (4, 8, 30, 1), (8, 16, 60, 4), (16, 32, 120, 8))
+"""Sizes of workers: vCPUs, then least memory, most memory and its step, in GiB (EMR Serverless User Guide)."""
+
+
+def worker_of_emr(cores: int, memory: int) -> Amount:
+    """Return the smallest worker with so many cores and bytes. What no worker holds gets the largest."""
+    gib = -(-memory >> 30)
+    for vcpus, least, most, step in _WORKERS_OF_EMR:
+        if cores <= vcpus and gib <= most:
+            return Amount(vcpus, max(least, -(-gib // step) * step) << 30)
+    return Amount(16, 120 << 30)
+
+
+def with_overhead(heap: int) -> int:
+    """Return the bytes of a heap with those that Spark needs beside it."""
+    return heap + max(_OVERHEAD, heap // _OVERHEAD_SHARE)
+
+
+_DRIVER_OF_EMR = worker_of_emr(1, with_overhead(4 << 30))
+
+
+ComputeTarget = Local | Standalone | Connect | Yarn | Kubernetes | EmrServerless
+Target = Annotated[ComputeTarget, Field(discriminator="kind")]
+
+
+def _fixed_number(resources: Resources) -> dict[str, str]:
+    return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(resources.cores)}
 
 
 def _executors(resources: Resources) -> dict[str, str]:
@@ -190,7 +247,7 @@ def _heap(resources: Resources) -> int:
 
 
 def _beside_the_heap(resources: Resources) -> int:
-    return max(_OVERHEAD, _heap(resources) // _OVERHEAD_SHARE)
+    return with_overhead(_heap(resources)) - _heap(resources)
 
 
 def _overhead(resources: Resources) -> dict[str, str]:

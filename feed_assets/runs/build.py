@@ -273,7 +273,7 @@ class _Build:
         named = {each.name: each.blackboard for each in recipe.sources if each.blackboard}
         boards = {name: self.services.board_named(board) for name, board in named.items()}
         context = self._baseline(), self._is_suspect(pinned), boards, pinned.base and pinned.base[0]
-        return Task(recipe, self.order.output, *read, *context)
+        return Task(recipe, self.order.output, *read, *context, claims=claimed.ids)
 
     def _baseline(self) -> tuple[Measures, ...]:
         if not self.order.baseline:

@@ -54,7 +54,7 @@ class TargetWatch:
         try:
             with opened as spark:
                 is_up = True
-                allocations.session_is_up(self.ledger, self.allocation, self.now())
+                self.is_up()
                 with self._watching(spark):
                     yield spark
         except OF_ITS_OWN as error:
@@ -70,9 +70,16 @@ class TargetWatch:
         has_not_started = isinstance(error, SparkUnavailable) and not isinstance(error, SparkDied) and not is_up
         if not _is_silent(probe) and not has_not_started:
             return None
-        target_probes.lose(self.ledger, self.name, self.now())
-        why = probe.offline if _is_silent(probe) else "it could not start Spark"
         detail = f": {str(error).rstrip('.')}" if has_not_started else ""
+        return self.lost(probe.offline if _is_silent(probe) else "it could not start Spark", detail)
+
+    def is_up(self) -> None:
+        """Record that the run has its executors, so that later answers of the target count them."""
+        allocations.session_is_up(self.ledger, self.allocation, self.now())
+
+    def lost(self, why: str | None, detail: str = "") -> TargetLost:
+        """Keep other runs from the target for a while, and return the error of the run."""
+        target_probes.lose(self.ledger, self.name, self.now())
         return TargetLost(
             f"the compute target {self.name} was lost ({why}){detail}. The partition is tried on another "
             "target, or here once this one is back. See what has become of it."

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from feed_assets.core.allotment import Probe
-from feed_assets.core.targets import ComputeTarget, Connect, Kubernetes, Local, Standalone, Yarn
-from feed_assets.targets import connect_server, kubernetes, standalone, yarn
+from feed_assets.core.targets import ComputeTarget, Connect, EmrServerless, Kubernetes, Local, Standalone, Yarn
+from feed_assets.targets import connect_server, emr_serverless, kubernetes, standalone, yarn
 from feed_assets.targets.json_answers import NoAnswer
 
 
@@ -20,6 +20,7 @@ _LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
     Connect: connect_server.look,
     Yarn: yarn.look,
     Kubernetes: kubernetes.look,
+    EmrServerless: emr_serverless.look,
 }
 
 

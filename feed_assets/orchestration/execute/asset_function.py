@@ -14,6 +14,7 @@ from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
+from feed_assets.core.targets import EmrServerless
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import batch_sets, compacted, due
 from feed_assets.ledger.database import open_ledger
@@ -29,14 +30,16 @@ from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.input_specs import Input, page_of
 from feed_assets.orchestration.declare.partitions import extent_of
 from feed_assets.orchestration.execute.build_events import Result, failed_checks, materialized, standing
+from feed_assets.orchestration.execute.declared_recipes import RECIPES
 from feed_assets.orchestration.execute.duration_chart import durations_metadata
 from feed_assets.orchestration.execute.joint_run import Many
-from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
+from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of, uses_spark
 from feed_assets.orchestration.execute.patience import patience_of
 from feed_assets.orchestration.execute.rerun_metadata import effect_metadata
 from feed_assets.orchestration.execute.run_target import RunTarget, run_target
 from feed_assets.runs import slice_inputs
 from feed_assets.runs.build import build
+from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.run_turn import Patience
@@ -69,6 +72,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
             else:
                 yield from body.build_one(config)
 
+    RECIPES[run] = recipe
     return run
 
 
@@ -114,7 +118,7 @@ class _Body:
         one by one, too, because a profile applies to the whole Spark session.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
-        one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
+        one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags or self._emr is not None
         at_a_time = 1 if one_by_one else settings().partitions_at_a_time
         of_run = self.context, partial(self._build_of_many, config), self.results, self.standing
         many = Many(*of_run, in_order=reads_itself, tells_unchanged=self._is_of_backfill)
@@ -196,10 +200,25 @@ class _Body:
 
     def _services(self, output: Partition) -> Services:
         """Return the services of a run, with `on_step` set."""
-        watch = self.target.watch if self.target else None
-        maker = maker_of(self.context.run, self.context.instance, self._settings, watch)
-        services = Services.of(settings(), maker, elsewhere=self.graph.elsewhere)
+        services = Services.of(settings(), self._maker, elsewhere=self.graph.elsewhere)
         return replace(services, on_step=partial(self._on_step, output))
+
+    @property
+    def _emr(self) -> EmrServerless | None:
+        """Return the application of EMR Serverless that makes the rows, if the run has one."""
+        target = self.target.target if self.target and uses_spark(self.context.instance) else None
+        return target if isinstance(target, EmrServerless) else None
+
+    @property
+    def _maker(self) -> Callable[[], Maker]:
+        target, application, run = self.target, self._emr, self.context.run
+        if target is None or application is None:
+            return maker_of(run, self.context.instance, self._settings, target.watch if target else None)
+        from feed_assets.orchestration.execute.emr_maker import EmrMaker  # boto3 takes 0.3 s to load
+
+        conf = {key: value for key, value in target.conf.items() if key != "spark.master"}
+        profile = run.tags.get(SPARK_PROFILE)
+        return partial(EmrMaker, self.context, application, target.watch, conf=conf, profile=profile)
 
     def _on_step(self, output: Partition, step: str) -> None:
         """Write a step to the run's log.

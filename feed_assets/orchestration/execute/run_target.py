@@ -44,6 +44,11 @@ class RunTarget:
         return settings_on(self.target, self.resources)
 
     @property
+    def conf(self) -> dict[str, str]:
+        """Return the Spark configuration that the target itself needs for the run."""
+        return {**self.target.spark(self.resources), **self.target.conf}
+
+    @property
     def watch(self) -> TargetWatch:
         """Return the watch on the target."""
         return TargetWatch(self.ledger, self.name, self.target, self.allocation, utc_now)

@@ -1,0 +1,210 @@
+"""The making of a run's rows as a job of EMR Serverless, by dagster-aws's Pipes client. Importing this loads boto3.
+
+The run stays here: it pins, claims, records and publishes. The job makes, writes and audits the rows, and reports them
+by a message of Dagster Pipes (ADR 142).
+"""
+
+import logging
+import shlex
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
+from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, PipesS3MessageReader
+
+from feed_assets.core.attempts import OF_ITS_OWN
+from feed_assets.core.errors import SparkDied, SparkUnavailable, TargetLost
+from feed_assets.core.feeds import Update
+from feed_assets.core.message_words import excerpt, sentence
+from feed_assets.core.secrets import masked
+from feed_assets.core.targets import EmrServerless
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.runs.maker import Task
+from feed_assets.runs.remote_making import RemoteRows, Report, made_of, order_of
+from feed_assets.runs.target_watch import LOOK_SECONDS, OFFLINE_LOOKS, TargetWatch
+from feed_assets.targets.emr_serverless import RUNNING, client_of
+
+POLL_SECONDS = LOOK_SECONDS
+"""Seconds between two looks at a job. Its messages are read as often."""
+
+_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EmrMaker:
+    """A maker of rows on EMR Serverless. `conf` is the Spark configuration of the job, and `profile` the run's."""
+
+    context: dg.AssetExecutionContext
+    target: EmrServerless
+    watch: TargetWatch
+    conf: Mapping[str, str]
+    profile: str | None = None
+
+    @contextmanager
+    def make(self, task: Task, board: Blackboard) -> Generator[RemoteRows]:
+        """Let a job make, write and audit the rows, and yield what it has reported.
+
+        Raise the error that the job reports, SparkDied if it ends without a report, and TargetLost if it never began.
+        """
+        job = _Job(client_of(self.target), self.watch)
+        failure, report = self._run(job, {**order_of(task, board.url), "profile": self.profile})
+        if report is None:
+            raise self._without_report(job, failure) from failure
+        try:
+            rows = made_of(report, task)
+        except TargetLost as lost:
+            raise self.watch.lost(f"its job could not make the rows: {str(lost).rstrip('.')}") from None
+        except (LookupError, TypeError, ValueError) as error:
+            raise self.watch.lost(f"its job's report cannot be read ({type(error).__name__})") from None
+        yield rows
+
+    def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:  # noqa: ARG002
+        """Raise SparkUnavailable: commands that measure updates have a Spark of their own."""
+        raise SparkUnavailable("updates are not measured on EMR Serverless: expected another maker. Measure them here.")
+
+    def _run(self, job: "_Job", order: Mapping[str, Any]) -> tuple[Exception | SystemExit | None, Report | None]:
+        """Run the job to its end. Cancel it if this run is stopped, or gives it up."""
+        s3 = client_of(self.target, "s3")
+        reader = _Messages(bucket=self.target.bucket, client=s3, interval=POLL_SECONDS)
+        injector = PipesS3ContextInjector(bucket=self.target.bucket, client=s3)
+        pipes: Any = _Client(job, injector, reader, forward_termination=False, poll_interval=POLL_SECONDS)  # pyright: ignore[reportArgumentType]
+        failure = None
+        try:
+            pipes.run(
+                context=self.context.op_execution_context,
+                start_job_run_params=self._parameters(order),
+                extras={**order},
+            )
+        except OF_ITS_OWN as error:
+            failure = error
+        finally:
+            job.cancel()
+        job.has_begun = reader.has_begun
+        return failure, reader.report
+
+    def _parameters(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of the job. They have no secret: whoever may read the application may read them."""
+        conf = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in sorted(self.conf.items()))
+        submit = {"entryPoint": self.target.entry_point, "entryPointArguments": [self.target.module]}
+        return {
+            "applicationId": self.target.application_id,
+            "executionRoleArn": self.target.execution_role_arn,
+            "name": f"feed_assets {order['feed']}"[:256],
+            "jobDriver": {"sparkSubmit": {**submit, "sparkSubmitParameters": conf}},
+        }
+
+    def _without_report(self, job: "_Job", failure: BaseException | None) -> BaseException:
+        is_of_aws = isinstance(failure, BotoCoreError | ClientError)
+        if failure and not job.id and not is_of_aws:
+            return failure
+        if job.state == "FAILED" and job.has_begun:
+            return SparkDied(
+                f"the job {job.id} on {self.watch.name} ended without a report: {sentence(job.details)} Expected "
+                "enough memory for its driver. Look at the job's log, or raise the memory of `Resources`."
+            )
+        ended = f"its job {job.id} ended as {job.state} before it began: {job.details}" if job.id else "it took no job"
+        why = f" ({_in_words(failure)})" if failure and is_of_aws else ""
+        return self.watch.lost(f"{ended}{why}".rstrip(". "))
+
+
+class _Job:
+    """A client of EMR Serverless for one job. It remembers the job's state, and cancels it.
+
+    An interruption of the network is no end of the job: only OFFLINE_LOOKS looks in a row without an answer are.
+    """
+
+    def __init__(self, client: Any, watch: TargetWatch) -> None:
+        self._client, self._watch = client, watch
+        self._ids: dict[str, str] = {}
+        self._answer: dict[str, Any] = {"jobRun": {"state": "SUBMITTED"}}
+        self._silent, self._is_up = 0, False
+        self.has_begun = False
+
+    @property
+    def id(self) -> str | None:
+        return self._ids.get("jobRunId")
+
+    @property
+    def state(self) -> str:
+        return self._answer["jobRun"]["state"]
+
+    @property
+    def details(self) -> str:
+        return masked(excerpt(self._answer["jobRun"].get("stateDetails") or "AWS names no reason"))
+
+    def start_job_run(self, **parameters: Any) -> dict[str, Any]:
+        """Start the job. botocore repeats the request with one token, so there is one job."""
+        answer = self._client.start_job_run(**parameters)
+        self._ids = {name: answer[name] for name in ("applicationId", "jobRunId")}
+        return answer
+
+    def get_job_run(self, **ids: str) -> dict[str, Any]:
+        """Return the state of the job, or its last one if AWS gives no answer."""
+        try:
+            self._answer = self._client.get_job_run(**ids)
+            self._silent = 0
+        except (BotoCoreError, ClientError):
+            self._silent += 1
+            if self._silent >= OFFLINE_LOOKS:
+                raise
+        if self.state == RUNNING and not self._is_up:
+            self._watch.is_up()
+            self._is_up = True
+        return self._answer
+
+    def get_dashboard_for_job_run(self, **ids: str) -> str:
+        """Return where to look. AWS's own URL has a token, and the caller would write it to the run's log."""
+        return f"the job {ids['jobRunId']} in AWS's console"
+
+    def cancel(self) -> None:
+        """Cancel the job unless it has ended. If AWS does not answer, it ends by itself, and publishes nothing."""
+        if not self._ids or self.state in _ENDED:
+            return
+        try:
+            self._client.cancel_job_run(**self._ids)
+        except (BotoCoreError, ClientError) as error:
+            _log.warning("the job %s of EMR Serverless could not be cancelled: %s", self.id, _in_words(error))
+
+
+class _Messages(PipesS3MessageReader):
+    """The messages of a job. They can also be read if the job fails."""
+
+    _handler: Any = None
+
+    @property
+    def expected_writer_count(self) -> int:
+        """Return 1, the driver. Dagster's own property would warn in each run that it is a preview."""
+        return 1
+
+    @contextmanager
+    def read_messages(self, handler: Any) -> Generator[Any]:
+        self._handler = handler
+        with super().read_messages(handler) as params:
+            yield params
+
+    @property
+    def has_begun(self) -> bool:
+        return self._handler is not None and self._handler.received_opened_message
+
+    @property
+    def report(self) -> Report | None:
+        """Return the last report of the job."""
+        reports = self._handler.get_custom_messages() if self._handler else ()
+        return reports[-1] if reports else None
+
+
+class _Client(PipesEMRServerlessClient):
+    """Dagster's client. Its own message readers are for CloudWatch, and it would warn of any other."""
+
+    def _read_messages(self, context: Any, session: Any, response: Any) -> None:
+        """Do nothing: the thread of `_Messages` reads them."""
+
+
+def _in_words(error: BaseException) -> str:
+    response: Any = getattr(error, "response", None)
+    return response["Error"]["Code"] if response else type(error).__name__
