@@ -18,8 +18,10 @@ from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import allocation, run
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY
+from feed_assets.orchestration.execute.run_target import settings_on
 from feed_assets.orchestration.ticks.dead_runs import end_unused
 from feed_assets.settings import settings
+from feed_assets.spark.session import conf
 from feed_assets_tests.support.command_output import printed
 from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import (
@@ -236,3 +238,24 @@ def test_a_wait_for_resources_is_reported_to_dagster_once_whatever_is_free_meanw
         reasons.add(waiting.reason)
         later(lake, LOOK_AGAIN)
     assert (observed, len(reasons)) == ([waiting.partition.key], 2)
+
+
+def test_no_setting_gives_a_run_another_place_or_more_than_it_was_given(setting, caplog):
+    master = {"kind": "standalone", "master": "spark://h:7077", "url": "http://h:8080", "conf": {"spark.a": "target"}}
+    more = {"spark.master": "local[9]", "spark.cores.max": "99", "spark.executor.memory": "9g", "spark.task.cpus": "3"}
+    profile = {**more, "spark.executor.instances": "9", "spark.driver.memory": "4g"}
+    setting(
+        targets=json.dumps({"etl": master}),
+        spark_conf=json.dumps({**more, "spark.a": "all", "spark.b": "all"}),
+        spark_profiles=json.dumps({"big": profile}),
+    )
+    on_target = settings_on(settings().target("etl"), Resources(cores=4, memory="8g"))
+    values = conf(on_target)
+    assert [values[key] for key in ("spark.master", "spark.cores.max", "spark.executor.memory")] == [
+        "spark://h:7077",
+        "4",
+        "2048m",
+    ]
+    assert (values["spark.a"], values["spark.b"], "spark.task.cpus" in values) == ("target", "all", False)
+    assert on_target.profile("big") == {"spark.driver.memory": "4g"}
+    assert "has spark.cores.max and spark.executor.instances and spark.executor.memory and spark.master" in caplog.text

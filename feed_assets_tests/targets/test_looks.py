@@ -1,14 +1,21 @@
 """What each kind of target answers, and which answers are none: in bounded time, of bounded size, without secrets."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import grpc
 import pytest
+import trustme
 from pydantic import SecretStr
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from feed_assets.core.resources import Amount
 from feed_assets.core.targets import Connect, Standalone, Yarn
 from feed_assets.targets import connect_server, json_answers, standalone, yarn
 from feed_assets.targets.json_answers import LARGEST, NoAnswer
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import free_ports
 from feed_assets_tests.support.slow_servers import dripping
 from feed_assets_tests.support.target_doubles import METRICS, http_double, master, queue, scheduler, worker
@@ -112,18 +119,61 @@ def test_a_master_that_drips_or_is_not_there_is_given_up_in_time(monkeypatch):
         standalone.look(spark_at(f"http://127.0.0.1:{port}"), NOW)
 
 
-def test_a_connect_server_that_answers_has_the_size_of_the_settings(monkeypatch):
-    grpc = pytest.importorskip("grpc")
-    from concurrent.futures import ThreadPoolExecutor
+@contextmanager
+def connect_double(address, credentials=None):
+    """Run a gRPC server without services. Yield its port."""
+    with ThreadPoolExecutor(1) as threads:
+        server = grpc.server(threads)
+        at = f"{address}:0"
+        port = server.add_secure_port(at, credentials) if credentials else server.add_insecure_port(at)
+        server.start()
+        try:
+            yield port
+        finally:
+            server.stop(None).wait()
 
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    target = Connect(kind="connect", remote=SecretStr(f"sc://127.0.0.1:{port}/;token=secret"), cores=4, memory="8g")
-    try:
-        probe = connect_server.look(target, NOW)
-    finally:
-        server.stop(None).wait()
-    assert (probe.total, probe.free) == (Amount(4, 8 * GIB), Amount(4, 8 * GIB))
-    with pytest.raises(NoAnswer, match="no answer in"):
-        connect_server.look(target, NOW)
+
+def connect_look(remote):
+    return connect_server.look(Connect(kind="connect", remote=SecretStr(remote), cores=4, memory="8g"), NOW)
+
+
+def test_a_connect_server_that_answers_has_the_size_of_the_settings(monkeypatch):
+    with connect_double("127.0.0.1") as port:
+        for options in ("", "/", "/;token=secret", "/;x_use_ssl=true", "/;use_ssl=false;token=secret"):
+            probe = connect_look(f"sc://127.0.0.1:{port}{options}")
+            assert (probe.total, probe.free) == (Amount(4, 8 * GIB), Amount(4, 8 * GIB))
+    monkeypatch.setattr(connect_server, "PROBE_SECONDS", 0.2)
+    with pytest.raises(NoAnswer, match=f"no answer from 127.0.0.1:{port} in"):
+        connect_look(f"sc://127.0.0.1:{port}")
+
+
+def test_a_connect_server_is_asked_by_tls_as_pyspark_s_client_does(monkeypatch):
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.2")
+    pair = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
+    trusted, by_system = authority.cert_pem.bytes(), grpc.ssl_channel_credentials
+    monkeypatch.setattr(grpc, "ssl_channel_credentials", lambda: by_system(root_certificates=trusted))
+    with connect_double("127.0.0.2", grpc.ssl_server_credentials([pair])) as port:
+        for options in ("/;token=secret", "/;use_ssl=true", "/;user_id=etl;USE_SSL=x;use_ssl=True"):
+            assert connect_look(f"sc://127.0.0.2:{port}{options}").total.cores == 4
+        monkeypatch.setattr(connect_server, "PROBE_SECONDS", 0.2)
+        with pytest.raises(NoAnswer, match="no answer from"):
+            connect_look(f"sc://127.0.0.2:{port}")
+        monkeypatch.setattr(connect_server, "PROBE_SECONDS", 2.0)
+        monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "secret")
+        assert connect_look(f"sc://127.0.0.2:{port}").total.cores == 4
+
+
+REMOTES = ["sc://h", "sc://h:1", "sc://[::1]:1", "sc://[::1]/;token=a", "sc://h/;token=a", "sc://h:2/;use_ssl=true"]
+
+
+@each_case("remote", [*REMOTES, "sc://h/;x_use_ssl=true", "sc://localhost/;use_ssl=TRUE", "sc://H/;user_id=a;token=b"])
+def test_address_and_tls_of_a_connect_server_are_those_of_pyspark_s_client(remote):
+    builder = DefaultChannelBuilder(remote)
+    assert (connect_server._address(remote), connect_server._has_tls(remote)) == (builder.endpoint, builder.secure)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="without IPv6 nobody can listen on [::1]")
+def test_a_connect_server_with_an_address_of_ipv6_answers():
+    with connect_double("[::1]") as port:
+        assert connect_look(f"sc://[::1]:{port}").total.cores == 4
