@@ -42,7 +42,8 @@ def _address(remote: str) -> str:
 def _has_tls(remote: str) -> bool:
     """Return whether a session uses TLS: PySpark sends a token to other machines by TLS alone."""
     parts = urlsplit(remote)
-    options = dict(option.partition("=")[::2] for option in parts.path.partition(";")[2].split(";"))
+    pairs = [option.partition("=") for option in parts.path.partition(";")[2].split(";")]
+    options = {key: value for key, _, value in pairs}
     if options.get("use_ssl", "").lower() == "true":
         return True
     has_token = "token" in options or _TOKEN in os.environ
