@@ -374,6 +374,8 @@ _PLAIN = {
     "model_type": "expected a JSON object, as docs/operations.md shows",
     "missing": "it is missing",
     "extra_forbidden": "there is no such key",
+    "union_tag_not_found": "expected the key {discriminator}",
+    "union_tag_invalid": "expected the {discriminator} to be one of {expected_tags}",
 }
 """Our texts for errors of numbers and of the parts of objects, by pydantic's names."""
 
@@ -385,10 +387,13 @@ def _in_words(error: ErrorDetails) -> str:
     `@`, because a mistyped URL may contain a password.
     """
     name, *path = error["loc"]
+    if name == "targets":  # The second step is the kind of the target, which the JSON does not have there.
+        path = [*path[:1], *path[2:]]
     held = "" if _is_secret(str(name)) or "@" in str(error["input"]) else f" is {masked(str(error['input']))!r}"
     where = "".join(f"[{step!r}]" for step in path if step != "[key]")
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return f"{_variable(str(name))}{where}{held}: {_PLAIN.get(error['type'], message)}"
+    words = _PLAIN[error["type"]].format(**error.get("ctx", {})) if error["type"] in _PLAIN else message
+    return f"{_variable(str(name))}{where}{held}: {words}"
 
 
 def _is_secret(name: str) -> bool:

@@ -1,5 +1,7 @@
 """Settings typed into an environment: errors name the variable, and show no secret."""
 
+import json
+
 import pytest
 
 from feed_assets.cli import main
@@ -9,6 +11,15 @@ from feed_assets.settings import Settings, settings
 from feed_assets_tests.support.each_case import each_case
 
 pytestmark = pytest.mark.usefixtures("home")
+
+
+def _local(name="a", **fields):
+    return json.dumps({name: {"kind": "local", "cores": 2, "memory": "2g", **fields}})
+
+
+def _spark(**fields):
+    return json.dumps({"a": {"kind": "standalone", "master": "spark://h:7077", "url": "http://h:8080", **fields}})
+
 
 WRONG = {
     ("BLACKBOARD", "s3:/bucket"): "BLACKBOARD is 's3:/bucket': expected file:///folder, s3://bucket, az://account/",
@@ -58,6 +69,37 @@ WRONG = {
     ("LOG_DAYS", "1.5"): "LOG_DAYS is '1.5': expected a whole number",
     ("ALERT_WEBHOOK", "secret"): "ALERT_WEBHOOK: expected https://host/path",
     ("ALERT_SMTP", "host:secret"): "ALERT_SMTP: expected smtp://user:password@host:587 or",
+    ("TARGETS", '{"a": {"cores": 2, "memory": "2g"}}'): "TARGETS['a']: expected the key 'kind'",
+    ("TARGETS", '{"a": {"kind": "mesos"}}'): "TARGETS['a']: expected the 'kind' to be one of 'local', 'standalone', ",
+    ("TARGETS", _local(memory="100m")): "TARGETS['a']['memory']: expected memory from 512m, which is that of one core",
+    ("TARGETS", _local(memory="9999999999t")): "TARGETS['a']['memory']: expected memory from 512m, which is that of",
+    ("TARGETS", _local(memory="many")): "TARGETS['a']['memory']: expected memory as Spark writes it, such as 512m",
+    ("TARGETS", _local(cores=10**30)): "TARGETS['a']['cores']: expected ",
+    ("TARGETS", _local(cores=1_000_001)): "TARGETS['a']['cores']: expected less than or equal to 1000000",
+    ("TARGETS", _local(cores=0)): "TARGETS['a']['cores']: expected greater than or equal to 1",
+    ("TARGETS", _local(labels="gpu")): "TARGETS['a']['labels']: expected a JSON list of labels, such as",
+    ("TARGETS", _local(key="secret")): "TARGETS['a']['key']: there is no such key",
+    (
+        "TARGETS",
+        _local(conf={"spark.executor.memory": "secret"}),
+    ): "TARGETS['a']['conf']: expected no spark.executor.mem",
+    ("TARGETS", _local(name="a b")): "TARGETS['a b']: expected letters, digits, '_' and '-'",
+    ("TARGETS", _spark(master="spark://h")): "TARGETS['a']['master']: expected spark://host:7077, with one host",
+    ("TARGETS", _spark(master="spark://h:7077,i:7077")): "TARGETS['a']['master']: expected spark://host:7077, with one",
+    ("TARGETS", _spark(master="h:7077")): "TARGETS['a']['master']: expected spark://host:7077, with one host",
+    ("TARGETS", _spark(url="http://u:secret@h")): "TARGETS['a']['url']: expected http://host:8080 or https://host",
+    (
+        "TARGETS",
+        json.dumps({"a": {"kind": "connect", "remote": "h;token=secret", "cores": 1, "memory": "1g"}}),
+    ): "TARGETS['a']['remote']: expected sc://host, sc://host:15002 or sc://host:15002/;token=…",
+    (
+        "TARGETS",
+        json.dumps({"a": json.loads(_spark())["a"], "b": json.loads(_spark(url="http://other:8080"))["a"]}),
+    ): "TARGETS: a and b are one cluster, whose room would be given twice: expected one",
+    (
+        "TARGETS",
+        json.dumps({"a": {"kind": "yarn", "url": "http://h:8088"}, "b": {"kind": "yarn", "url": "http://i:8088"}}),
+    ): "TARGETS: a and b are two clusters of YARN, but Spark uses the one of HADOOP_CONF_DIR for both",
     ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1]: expected blackboard:PREFIX, ",
     ("EVENTS_TO", "postgresql://u:se,secret@h/d#events"): "EVENTS_TO[0]: expected blackboard:PREFIX, ",
 }
@@ -111,6 +153,7 @@ def test_printed_settings_hide_all_passwords(monkeypatch):
         "SPARK_PROFILES": '{"big": {"spark.key": "secret"}}',
         "BLACKBOARDS": '{"them": {"url": "s3://b", "profile": "secret"}}',
         "WAREHOUSES": '{"main": {"url": "postgresql://u:secret@h/d"}}',
+        "TARGETS": _local(conf={"spark.key": "secret"}),
         "ALERT_WEBHOOK": "https://h/secret",
         "ALERT_SECRET": "secret",
         "ALERT_SMTP": "smtp://u:secret@h",

@@ -1,15 +1,20 @@
 """Checks of `feed-assets doctor` for compute targets: what is free of each, or since when it gives no answer."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from feed_assets.core.errors import LedgerUnavailable, TargetLost
+from feed_assets.core.errors import InvalidSetting, LedgerUnavailable, TargetLost
+from feed_assets.core.targets import Yarn
 
 if TYPE_CHECKING:
     from feed_assets.core.allotment import Room
     from feed_assets.settings import Settings
+
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Variables of which Spark needs one to use YARN."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +28,17 @@ class TargetLooks:
         return tuple((f"target {name}", partial(self._look, name)) for name in self.settings.targets.get_secret_value())
 
     def _look(self, name: str) -> str:
-        kind, room = self.settings.target(name).kind, self._room(name)
+        target, room = self.settings.target(name), self._room(name)
+        kind = target.kind
         if room.closed:
             raise TargetLost(
                 f"{kind}, {room.closed}: expected an answer. Check in FEED_ASSETS_TARGETS where it is, its rights, and "
                 "whether it runs. Until it answers, its runs go to other targets or wait."
+            )
+        if isinstance(target, Yarn) and not any(each in os.environ for each in _HADOOP):
+            raise InvalidSetting(
+                "Spark finds no ResourceManager: expected HADOOP_CONF_DIR or YARN_CONF_DIR, a folder with Hadoop's "
+                "core-site.xml and yarn-site.xml. Set it for each process that runs or launches runs."
             )
         return f"{kind}, {room.in_words}, {room.queued} applications wait there"
 

@@ -8,7 +8,9 @@ from pydantic_core import from_json
 from pydantic_settings import NoDecode
 
 from feed_assets.core.argument_types import BOARD_NAME
-from feed_assets.core.targets import REMOTE, Target
+from feed_assets.core.target_places import check_places
+from feed_assets.core.target_types import REMOTE
+from feed_assets.core.targets import Target
 from feed_assets.core.topics import TOPIC_NAME
 from feed_assets.core.warehouses import Warehouse
 
@@ -98,7 +100,9 @@ Boards = Annotated[Secret[dict[BoardName, BlackboardLocation]], NoDecode, Before
 WarehouseName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Warehouses = Annotated[Secret[dict[WarehouseName, Warehouse]], NoDecode, BeforeValidator(_object)]
 TargetName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
-Targets = Annotated[Secret[dict[TargetName, Target]], NoDecode, BeforeValidator(_object)]
+Targets = Annotated[
+    Secret[Annotated[dict[TargetName, Target], AfterValidator(check_places)]], NoDecode, BeforeValidator(_object)
+]
 Registry = Annotated[SecretStr, _like("https?://[^/].*", "https://user:password@host, or http://host:port/path")]
 Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
 Remote = Annotated[

@@ -1,12 +1,12 @@
 """Declaration of compute targets: where Spark runs, and how each kind of target is given a run's resources."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from feed_assets.core.resources import Amount, Resources, bytes_of
+from feed_assets.core.target_types import Conf, Cores, Labels, Master, Memory, Remote, Web
 
 _OVERHEAD = 384 << 20
 """Bytes beside the heap that YARN and Kubernetes give an executor or an application master: Spark's least overhead."""
@@ -14,31 +14,8 @@ _OVERHEAD = 384 << 20
 _OVERHEAD_SHARE = 10
 """Spark's overhead is the heap divided by this number, if that is more."""
 
-_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
-REMOTE = rf"sc://([\w.-]+|\[[0-9a-fA-F:.]+\])(:({_PORT}))?(/(;.*)?)?"
-"""The pattern of a Spark Connect URL."""
-
-_MASTER_OF_YARN = Amount(1, (512 << 20) + _OVERHEAD)
-"""The application master of a client on YARN, with Spark's defaults."""
-
-
-def _memory(text: str) -> str:
-    try:
-        bytes_of(text)
-    except ValueError:  # The message of a secret setting shows no value.
-        raise ValueError("expected memory as Spark writes it, such as 512m or 4g") from None
-    return text
-
-
-def _remote(url: SecretStr) -> SecretStr:
-    if not re.fullmatch(REMOTE, url.get_secret_value(), re.DOTALL):
-        raise ValueError("expected sc://host, sc://host:15002 or sc://host:15002/;token=…, without a user")
-    return url
-
-
-Cores = Annotated[int, Field(ge=1)]
-Memory = Annotated[str, AfterValidator(_memory)]
-Web = Annotated[str, StringConstraints(pattern=r"^https?://[^/@?#\s]+(/[^@?#\s]*)?$")]
+_MASTER_OF_YARN = (512 << 20) + _OVERHEAD
+"""Bytes of the application master of a client on YARN, with Spark's defaults. It has one core."""
 
 
 class _Target(BaseModel):
@@ -46,13 +23,14 @@ class _Target(BaseModel):
 
     Attributes:
         labels: Labels by which datasets choose, such as `gpu`.
-        conf: Further Spark configuration of runs there, such as the image of executors on Kubernetes.
+        conf: Further Spark configuration of runs there, such as the image of executors on Kubernetes. Keys that would
+            change what a run was given are refused.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    labels: tuple[str, ...] = ()
-    conf: dict[str, str] = Field(default_factory=dict[str, str])
+    labels: Labels = ()
+    conf: Conf = Field(default_factory=dict[str, str])
 
     def needs(self, resources: Resources) -> Amount:
         """Return the amount that a run takes there."""
@@ -95,7 +73,7 @@ class Standalone(_Target):
     """
 
     kind: Literal["standalone"]
-    master: Annotated[str, StringConstraints(pattern=r"^spark://[^/@?#\s]+$")]
+    master: Master
     url: Web
 
     def spark(self, resources: Resources) -> dict[str, str]:
@@ -111,7 +89,7 @@ class Connect(_Sized):
     """
 
     kind: Literal["connect"]
-    remote: Annotated[SecretStr, AfterValidator(_remote)]
+    remote: Remote
 
     def spark(self, resources: Resources) -> dict[str, str]:  # noqa: ARG002  The server has its own size.
         """Return the Spark configuration of a run."""
@@ -124,15 +102,22 @@ class Yarn(_Target):
     Attributes:
         url: The URL of the ResourceManager, `http://host:8088`.
         queue: The queue of the runs.
+        step: Memory of which YARN gives each container a multiple: its `yarn.scheduler.minimum-allocation-mb`.
     """
 
     kind: Literal["yarn"]
     url: Web
     queue: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$")] = "default"
+    step: Memory = "1g"
 
     def needs(self, resources: Resources) -> Amount:
-        """Return the amount of the executors and of the application master."""
-        return _with_overhead(resources) + _MASTER_OF_YARN
+        """Return the amount of the containers of the executors and of the application master, as YARN rounds them."""
+        executors = resources.cores * self._container(with_overhead(_heap(resources)))
+        return Amount(resources.cores + 1, executors + self._container(_MASTER_OF_YARN))
+
+    def _container(self, memory: int) -> int:
+        step = bytes_of(self.step)
+        return -(-memory // step) * step
 
     def spark(self, resources: Resources) -> dict[str, str]:
         """Return the Spark configuration of a run."""
@@ -171,8 +156,7 @@ class Kubernetes(_Target):
         values = {"spark.master": f"k8s://{self.url}", "spark.kubernetes.namespace": self.namespace}
         files = {"oauthTokenFile": self.token_file, "caCertFile": self.ca_file}
         values |= {f"spark.kubernetes.authenticate.{name}": str(path) for name, path in files.items() if path}
-        values |= {"spark.executor.instances": str(resources.cores)}
-        return {**values, **_executors(resources), **_overhead(resources)}
+        return {**values, **_fixed_number(resources), **_executors(resources), **_overhead(resources)}
 
 
 class EmrServerless(_Target):
@@ -234,6 +218,7 @@ Target = Annotated[ComputeTarget, Field(discriminator="kind")]
 
 
 def _fixed_number(resources: Resources) -> dict[str, str]:
+    """Return the configuration of as many executors as cores. With dynamic allocation a run would take more."""
     return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(resources.cores)}
 
 

@@ -1,13 +1,16 @@
 """Probe of a Spark Connect server: it must answer. Its size is in the settings, because nobody can ask for it."""
 
+import os
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.allotment import Probe
 from feed_assets.core.targets import Connect
 from feed_assets.targets.json_answers import PROBE_SECONDS, NoAnswer
 
 _PORT = 15002
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  The name of PySpark's variable.
 _CALL = "/spark.connect.SparkConnectService/Config"
 
 
@@ -18,14 +21,30 @@ def look(target: Connect, now: datetime) -> Probe:
     """
     import grpc  # only for such a target
 
-    parts = urlsplit(target.remote.get_secret_value())
-    address = f"{parts.hostname}:{parts.port or _PORT}"
-    is_tls = "use_ssl=true" in parts.path.lower()
+    remote = target.remote.get_secret_value()
+    is_tls, address = _has_tls(remote), _address(remote)
     channel = grpc.secure_channel(address, grpc.ssl_channel_credentials()) if is_tls else grpc.insecure_channel(address)
     try:
         with channel:
             channel.unary_unary(_CALL)(b"", timeout=PROBE_SECONDS)
     except grpc.RpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise NoAnswer(f"no answer in {PROBE_SECONDS:.0f} s") from None
+            raise NoAnswer(f"no answer from {address} in {PROBE_SECONDS:.0f} s{' by TLS' if is_tls else ''}") from None
     return Probe(now, target.total, target.total)
+
+
+def _address(remote: str) -> str:
+    parts = urlsplit(remote)
+    host = str(parts.hostname)
+    return f"[{host}]:{parts.port or _PORT}" if ":" in host else f"{host}:{parts.port or _PORT}"
+
+
+def _has_tls(remote: str) -> bool:
+    """Return whether a session uses TLS: PySpark sends a token to other machines by TLS alone."""
+    parts = urlsplit(remote)
+    pairs = [option.partition("=") for option in parts.path.partition(";")[2].split(";")]
+    options = {key: value for key, _, value in pairs}
+    if options.get("use_ssl", "").lower() == "true":
+        return True
+    has_token = "token" in options or _TOKEN in os.environ
+    return has_token and parts.hostname not in ("localhost", LOOPBACK)

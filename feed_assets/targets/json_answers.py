@@ -1,18 +1,20 @@
-"""JSON answers of other servers, within bounds: PROBE_SECONDS for the whole answer, and LARGEST bytes."""
+"""JSON answers of other servers, within bounds: PROBE_SECONDS for all answers of one look, LARGEST bytes for each."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import requests
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from feed_assets.core.http_sessions import listing_session
 from feed_assets.core.time_limits import Opened, in_time
 
 PROBE_SECONDS = 2.0
-"""Seconds that a target may take for one answer."""
+"""Seconds that a target may take for all answers of one look."""
 
 LARGEST = 1 << 20
 """Greatest size of an answer in bytes."""
@@ -22,10 +24,22 @@ class NoAnswer(Exception):
     """A target gives no answer that can be used. The message says why."""
 
 
+class TooMuch(NoAnswer):
+    """An answer is too large, or it is not complete in time."""
+
+
 class AnswerPart(BaseModel):
-    """A part of an answer. Fields that are not declared are ignored."""
+    """A part of an answer. Fields that are not declared are ignored. A null counts as a missing field."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, part: object) -> object:
+        if not isinstance(part, dict):
+            return part
+        fields = cast("dict[str, Any]", part)
+        return {key: value for key, value in fields.items() if value is not None}
 
 
 _Answer = TypeVar("_Answer", bound=AnswerPart)
@@ -33,35 +47,57 @@ _Answer = TypeVar("_Answer", bound=AnswerPart)
 NO_HEADERS: Mapping[str, str] = {}
 
 
-def get(model: type[_Answer], url: str, headers: Mapping[str, str] = NO_HEADERS, ca: Path | None = None) -> _Answer:
-    """Return the JSON at a URL as a model. Redirects are not followed, and the answer's text is in no message.
+@dataclass(frozen=True)
+class Server:
+    """A server during one look. It ends at the time `ends` of the monotonic clock."""
 
-    Raise NoAnswer if there is no such answer in time, or it is too large.
-    """
-    opened: list[Opened] = []
-    ends = monotonic() + PROBE_SECONDS
-    try:
-        body = in_time(lambda: _body(url, headers, ca, opened), lambda: monotonic() > ends, opened)
-        return model.model_validate_json(body)
-    except TimeoutError:
-        raise NoAnswer(f"no answer in {PROBE_SECONDS:.0f} s") from None
-    except (requests.RequestException, OSError) as error:
-        raise NoAnswer(f"no answer ({type(error).__name__})") from None
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
-        raise NoAnswer(f"another answer than expected ({where})") from None
+    session: requests.Session
+    opened: list[Opened]
+    ca: Path | None = None
+    ends: float = field(default_factory=lambda: monotonic() + PROBE_SECONDS)
 
+    def get(self, model: type[_Answer], url: str, headers: Mapping[str, str] = NO_HEADERS) -> _Answer:
+        """Return the JSON at a URL as a model. Redirects are not followed, and the answer's text is in no message.
 
-def _body(url: str, headers: Mapping[str, str], ca: Path | None, opened: list[Opened]) -> bytes:
-    options = {"headers": {**headers}, "allow_redirects": False, "stream": True, "timeout": PROBE_SECONDS}
-    with listing_session(opened) as session:
-        session.verify = str(ca) if ca else True
-        with session.get(url, **options) as answer:  # pyright: ignore[reportArgumentType]
+        Raise NoAnswer if there is no such answer. Raise TooMuch if it is too large, or the time is over.
+        """
+        place = url.partition("?")[0]
+        try:
+            body = in_time(lambda: self._body(url, headers), lambda: monotonic() > self.ends, self.opened)
+            return model.model_validate_json(body)
+        except (TimeoutError, requests.Timeout):
+            raise TooMuch(f"no answer from {place} in {PROBE_SECONDS:.0f} s") from None
+        except (requests.RequestException, OSError) as error:
+            raise NoAnswer(f"no answer from {place} ({type(error).__name__})") from None
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
+            raise NoAnswer(f"another answer than expected from {place} ({where})") from None
+
+    def _body(self, url: str, headers: Mapping[str, str]) -> bytes:
+        # A certificate that is set for the session would give way to REQUESTS_CA_BUNDLE.
+        options = {"headers": {**headers}, "verify": str(self.ca) if self.ca else True}
+        options |= {"allow_redirects": False, "stream": True, "timeout": PROBE_SECONDS}
+        place = url.partition("?")[0]
+        with self.session.get(url, **options) as answer:  # pyright: ignore[reportArgumentType]
             if answer.status_code != requests.codes.ok:
-                raise NoAnswer(f"it answers with {answer.status_code}, expected 200")
+                raise NoAnswer(f"{place} answers with {answer.status_code}, expected 200")
             body = bytearray()
             for piece in answer.iter_content(1 << 16):
                 body += piece
                 if len(body) > LARGEST:
-                    raise NoAnswer(f"its answer is larger than {LARGEST >> 20} MiB")
+                    raise TooMuch(f"the answer of {place} is larger than {LARGEST >> 20} MiB")
             return bytes(body)
+
+
+@contextmanager
+def look_at_server(ca: Path | None = None) -> Generator[Server]:
+    """Yield a server to ask. `ca` is a file with the certificate of its authority, instead of the usual ones."""
+    opened: list[Opened] = []
+    with listing_session(opened) as session:
+        yield Server(session, opened, ca)
+
+
+def get(model: type[_Answer], url: str) -> _Answer:
+    """Return the only answer of a look, as `Server.get` does."""
+    with look_at_server() as server:
+        return server.get(model, url)

@@ -1,70 +1,129 @@
-"""Probe of a namespace of Kubernetes: what is free of its quota, or of the nodes if it has none."""
+"""Probe of a namespace of Kubernetes: what is free of its quotas, or of the nodes where it has none."""
 
-import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlencode
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from feed_assets.core.allotment import Probe
-from feed_assets.core.resources import Amount
 from feed_assets.core.targets import Kubernetes
-from feed_assets.targets.json_answers import LARGEST, AnswerPart, NoAnswer, get
+from feed_assets.targets.json_answers import AnswerPart, NoAnswer, Server, TooMuch, look_at_server
+from feed_assets.targets.kubernetes_quantities import NO_QUANTITY, Requesting, amount, quantity
 
-_QUANTITY = re.compile(r"(\d{1,20}(?:\.\d{1,9})?)(?:([numkMGTPE]|[KMGTPE]i)|e(\d{1,2}))?")
-_SMALL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(1000)}
-_LARGE = {letter: Decimal(1000) ** power for power, letter in enumerate("MGTPE", 2)}
-_BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)}
-_SUFFIXES = {**_SMALL, **_LARGE, **_BINARY}
-_CPU, _MEMORY = ("requests.cpu", "cpu", "limits.cpu"), ("requests.memory", "memory", "limits.memory")
+CPU, MEMORY = "cpu", "memory"
+_PAGE = 40
+"""Number of objects in an answer. Large ones have 20 KB each, with the fields that only Kubernetes reads."""
 _WAITING = 100
 """Greatest number of waiting pods that are counted."""
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The form of an answer that has only the names of objects, and what belongs to them."""
+_OF_EACH_RUN = ("NotBestEffort", "NotTerminating")
+"""Scopes of a quota that all executors are in."""
+
+
+class _Condition(AnswerPart):
+    type: str = ""
+    status: str = ""
 
 
 class _Status(AnswerPart):
     hard: dict[str, str] = Field(default_factory=dict[str, str])
     used: dict[str, str] = Field(default_factory=dict[str, str])
     allocatable: dict[str, str] = Field(default_factory=dict[str, str])
-    conditions: list[dict[str, str]] = Field(default_factory=list[dict[str, str]])
+    conditions: list[_Condition] = Field(default_factory=list[_Condition])
 
 
-class _Requests(AnswerPart):
-    requests: dict[str, str] = Field(default_factory=dict[str, str])
+class _Taint(AnswerPart):
+    effect: str = ""
 
 
-class _Container(AnswerPart):
-    resources: _Requests = _Requests()
-
-
-class _Spec(AnswerPart):
+class _Spec(Requesting):
     unschedulable: bool = False
-    containers: list[_Container] = Field(default_factory=list[_Container])
+    taints: list[_Taint] = Field(default_factory=list[_Taint])
+    nodeName: str = ""  # noqa: N815  Kubernetes' own name, as those below
+    scopes: list[str] = Field(default_factory=list[str])
+    scopeSelector: dict[str, object] | None = None  # noqa: N815
+
+
+class _ObjectName(AnswerPart):
+    name: str = ""
 
 
 class _Item(AnswerPart):
+    metadata: _ObjectName = _ObjectName()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
+class _OfList(AnswerPart):
+    next_page: str = Field(default="", alias="continue")
+
+
 class _Items(AnswerPart):
-    items: list[_Item]
+    kind: Annotated[str, StringConstraints(pattern="List$")]
+    metadata: _OfList = _OfList()
+    items: list[_Item] = Field(default_factory=list[_Item])
+
+
+@dataclass(frozen=True)
+class _Capacity:
+    """The size of a resource, and the part of it that is free."""
+
+    total: Decimal
+    free: Decimal
+
+
+@dataclass(frozen=True)
+class _Api:
+    server: Server
+    url: str
+    headers: Mapping[str, str]
+
+    def objects(self, path: str, *, accept: str = _JSON, page: int = _PAGE, **query: str) -> Iterator[_Item]:
+        """Yield the objects of a list, page by page."""
+        page_token = ""
+        while True:
+            options = urlencode({**query, "limit": page, **({"continue": page_token} if page_token else {})})
+            answer = self.server.get(_Items, f"{self.url}{path}?{options}", {**self.headers, "Accept": accept})
+            yield from answer.items
+            if not (page_token := answer.metadata.next_page):
+                return
 
 
 def look(target: Kubernetes, now: datetime) -> Probe:
     """Return what is free. Raise NoAnswer if the API server gives no answer, or the token may not read it."""
     of_namespace = f"/api/v1/namespaces/{target.namespace}"
-    quotas = [each.status for each in _read(target, f"{of_namespace}/resourcequotas") if _limits(each.status)]
-    total, free = _of_quotas(quotas) if quotas else _of_nodes(target)
-    pending = urlencode({"fieldSelector": "status.phase=Pending", "limit": _WAITING})
-    return Probe(now, total, free, queued=len(_read(target, f"{of_namespace}/pods?{pending}")))
+    with _api(target) as api:
+        quotas = [each for each in api.objects(f"{of_namespace}/resourcequotas") if _is_of_each_run(each.spec)]
+        limits = {name: _of_quotas([each.status for each in quotas], name) for name in (CPU, MEMORY)}
+        sizes = {name: size for name, size in limits.items() if size}
+        if len(sizes) < len(limits):
+            sizes = {**_of_nodes(api, target.namespace), **sizes}
+        waiting = api.objects(
+            f"{of_namespace}/pods",
+            accept=f"{_METADATA},{_JSON}",
+            page=_WAITING,
+            fieldSelector="status.phase=Pending",
+        )
+        queued = sum(1 for _ in islice(waiting, _WAITING))
+    cpu, memory = sizes[CPU], sizes[MEMORY]
+    return Probe(now, amount(cpu.total, memory.total), amount(cpu.free, memory.free), queued=queued)
 
 
-def _read(target: Kubernetes, path: str) -> list[_Item]:
-    headers = {"Accept": "application/json", **_bearer(target.token_file)}
-    return get(_Items, f"{target.url.rstrip('/')}{path}", headers, target.ca_file).items
+@contextmanager
+def _api(target: Kubernetes) -> Generator[_Api]:
+    if target.ca_file and not target.ca_file.is_file():
+        raise NoAnswer("its ca_file is missing")
+    with look_at_server(target.ca_file) as server:
+        yield _Api(server, target.url.rstrip("/"), _bearer(target.token_file))
 
 
 def _bearer(token_file: Path | None) -> dict[str, str]:
@@ -77,79 +136,54 @@ def _bearer(token_file: Path | None) -> dict[str, str]:
         raise NoAnswer(f"its token_file cannot be read ({type(error).__name__})") from None
 
 
-def _limits(status: _Status) -> bool:
-    return any(name in status.hard for name in (*_CPU, *_MEMORY))
+def _is_of_each_run(spec: _Spec) -> bool:
+    """Return whether a quota counts all executors. One for some classes of pods alone may count none of them."""
+    return spec.scopeSelector is None and {*spec.scopes} <= {*_OF_EACH_RUN}
 
 
-_NO_LIMIT = Decimal(1 << 60)
-"""The amount of what no quota limits."""
+def _of_quotas(quotas: Sequence[_Status], name: str) -> _Capacity | None:
+    """Return the size of a resource by the strictest quota. Return None if no quota limits it."""
+    names = (f"requests.{name}", name, f"limits.{name}")
+    limits = [(each, limit) for each in quotas for limit in names if limit in each.hard]
+    totals = [quantity(each.hard[limit]) for each, limit in limits]
+    used = [quantity(each.used.get(limit, "0")) for each, limit in limits]
+    frees = [total - part for total, part in zip(totals, used, strict=True)]
+    return _Capacity(min(totals), min(frees)) if limits else None
 
 
-def _of_quotas(quotas: Iterable[_Status]) -> tuple[Amount, Amount]:
-    """Return size and free resources by the strictest quota."""
-    totals, frees = list[Amount](), list[Amount]()
-    for each in quotas:
-        hard = [_hard(each, names) for names in (_CPU, _MEMORY)]
-        free = [_hard(each, names) - _used(each, names) for names in (_CPU, _MEMORY)]
-        totals.append(_amount(*hard))
-        frees.append(_amount(*free))
-    return _least(totals), _least(frees)
+def _of_nodes(api: _Api, namespace: str) -> dict[str, _Capacity]:
+    """Return the size of the nodes that take pods, and the part that no pod there has requested.
 
-
-def _hard(status: _Status, names: Iterable[str]) -> Decimal:
-    texts = [status.hard[name] for name in names if name in status.hard]
-    return _number(texts[0]) if texts else _NO_LIMIT
-
-
-def _used(status: _Status, names: Iterable[str]) -> Decimal:
-    """Return what is used of the resource that `_hard` returns."""
-    limited = [name for name in names if name in status.hard]
-    return _number(status.used.get(limited[0], "0")) if limited else Decimal(0)
-
-
-def _amount(cpu: Decimal, memory: Decimal) -> Amount:
-    """Return whole cores and bytes. A part of a core starts no executor."""
-    return Amount(max(int(cpu), 0), max(int(memory), 0))
-
-
-def _least(amounts: list[Amount]) -> Amount:
-    return Amount(min(each.cores for each in amounts), min(each.memory for each in amounts))
-
-
-def _of_nodes(target: Kubernetes) -> tuple[Amount, Amount]:
-    """Return the size of the nodes that take pods, and the part that no pod has requested.
-
-    The pods of a large cluster are more than an answer may have. Such a namespace needs a quota.
+    A large cluster has more nodes and pods than can be read in time. A namespace there needs a quota.
     """
-    nodes = [each for each in _read(target, "/api/v1/nodes") if _takes_pods(each)]
-    if not nodes:
-        raise NoAnswer("it has no node that takes pods")
-    running = urlencode({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
     try:
-        pods = _read(target, f"/api/v1/pods?{running}")
-    except NoAnswer as error:
-        if f"{LARGEST >> 20} MiB" not in str(error):
-            raise
-        raise NoAnswer(f"{error}: give the namespace {target.namespace} a ResourceQuota") from None
-    sizes = [each.status.allocatable for each in nodes]
-    requested = [container.resources.requests for pod in pods for container in pod.spec.containers]
-    (cpu, memory), (used_cpu, used_memory) = _sum(sizes), _sum(requested)
-    return _amount(cpu, memory), _amount(cpu - used_cpu, memory - used_memory)
+        nodes = [each for each in api.objects("/api/v1/nodes") if _takes_pods(each)]
+        if not nodes:
+            raise NoAnswer("it has no node that takes pods")
+        used = _requested(api, {each.metadata.name for each in nodes})
+    except TooMuch as error:
+        hint = f"give the namespace {namespace} a ResourceQuota for requests.cpu and requests.memory"
+        raise NoAnswer(f"{error}: {hint}") from None
+    return {name: _less(nodes, name, used[name]) for name in (CPU, MEMORY)}
+
+
+def _requested(api: _Api, names: set[str]) -> dict[str, Decimal]:
+    """Return what pods request that are on one of the nodes, or on none yet."""
+    used = {CPU: NO_QUANTITY, MEMORY: NO_QUANTITY}
+    running = "status.phase!=Succeeded,status.phase!=Failed"
+    for pod in api.objects("/api/v1/pods", fieldSelector=running):
+        if not pod.spec.nodeName or pod.spec.nodeName in names:
+            used = {name: number + pod.spec.request(name) for name, number in used.items()}
+    return used
+
+
+def _less(nodes: Sequence[_Item], name: str, used: Decimal) -> _Capacity:
+    total = sum((quantity(each.status.allocatable.get(name, "0")) for each in nodes), NO_QUANTITY)
+    return _Capacity(total, total - used)
 
 
 def _takes_pods(node: _Item) -> bool:
-    is_ready = any((each.get("type"), each.get("status")) == ("Ready", "True") for each in node.status.conditions)
-    return is_ready and not node.spec.unschedulable
-
-
-def _sum(values: list[dict[str, str]]) -> tuple[Decimal, Decimal]:
-    cpu = sum((_number(each.get("cpu", "0")) for each in values), Decimal(0))
-    return cpu, sum((_number(each.get("memory", "0")) for each in values), Decimal(0))
-
-
-def _number(text: str) -> Decimal:
-    """Return a quantity of Kubernetes, such as 500m or 16Gi. Raise NoAnswer for another text."""
-    if not (match := _QUANTITY.fullmatch(text)):
-        raise NoAnswer("another answer than expected (a quantity)")
-    factor = _SUFFIXES[match[2]] if match[2] else Decimal(10) ** int(match[3] or 0)
-    return Decimal(match[1]) * factor
+    """Return whether an executor may start on a node. Executors tolerate no taint."""
+    is_ready = any((each.type, each.status) == ("Ready", "True") for each in node.status.conditions)
+    is_tainted = any(each.effect in ("NoSchedule", "NoExecute") for each in node.spec.taints)
+    return is_ready and not node.spec.unschedulable and not is_tainted

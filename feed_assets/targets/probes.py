@@ -8,7 +8,7 @@ from functools import partial
 
 from feed_assets.core.allotment import Grant, Probe, Room, free_of, spread, unseen
 from feed_assets.core.resources import NOTHING
-from feed_assets.core.targets import ComputeTarget
+from feed_assets.core.targets import ComputeTarget, Connect, Local
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.database import Ledger
 
@@ -24,7 +24,15 @@ def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]
     A target without any answer is missing.
     """
     fresh, stale = target_probes.answers(ledger, [*targets], now)
-    return fresh | (_ask(ledger, {name: targets[name] for name in stale}, now) if stale else {})
+    every = fresh | (_ask(ledger, {name: targets[name] for name in stale}, now) if stale else {})
+    return {name: _with_own_size(targets[name], each) for name, each in every.items()}
+
+
+def _with_own_size(target: ComputeTarget, probe: Probe) -> Probe:
+    """Return the answer of a target with the size of the settings, if it has one. Another process may have others."""
+    if not isinstance(target, Local | Connect) or probe.offline:
+        return probe
+    return replace(probe, total=target.total, free=target.total)
 
 
 def ask_again(ledger: Ledger, name: str, target: ComputeTarget, now: datetime) -> Probe:

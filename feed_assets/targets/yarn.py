@@ -9,7 +9,7 @@ from pydantic import Field
 from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import NOTHING, Amount
 from feed_assets.core.targets import Yarn
-from feed_assets.targets.json_answers import AnswerPart, NoAnswer, get
+from feed_assets.targets.json_answers import AnswerPart, NoAnswer, look_at_server
 
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -84,12 +84,13 @@ def look(target: Yarn, now: datetime) -> Probe:
     Raise NoAnswer if the ResourceManager gives no answer or has no node, or if the queue takes no application.
     """
     url = f"{target.url.rstrip('/')}/ws/v1/cluster"
-    metrics = get(_Cluster, f"{url}/metrics").clusterMetrics
+    with look_at_server() as server:
+        metrics = server.get(_Cluster, f"{url}/metrics").clusterMetrics
+        info = server.get(_SchedulerAnswer, f"{url}/scheduler").scheduler.schedulerInfo
     if not metrics.activeNodes:
         raise NoAnswer("it has no active node")
     total = Amount(metrics.totalVirtualCores, metrics.totalMB << 20)
     free = Amount(metrics.availableVirtualCores, metrics.availableMB << 20)
-    info = get(_SchedulerAnswer, f"{url}/scheduler").scheduler.schedulerInfo
     if info.type != "capacityScheduler":  # Other schedulers name no limits of this form.
         return Probe(now, total, free, queued=metrics.appsPending)
     return _of_queue(Probe(now, total, free), _path(info, target.queue))

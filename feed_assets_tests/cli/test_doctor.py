@@ -257,7 +257,10 @@ def test_doctor_has_a_line_for_each_target_free_or_offline_and_shows_no_token(
     )
     assert found["target here"][1].startswith("local, 4 of 4 cores and 8 GiB of 8 GiB free")
     assert (code, found["target etl-b"][0]) == (1, "FAILED")
-    assert "connect, offline since 12:03 UTC (no answer in 2 s): expected an answer." in found["target etl-b"][1]
+    assert (
+        "connect, offline since 12:03 UTC (no answer from 127.0.0.1:1 in 2 s): expected an answer."
+        in found["target etl-b"][1]
+    )
     assert "FEED_ASSETS_TARGETS" in found["target etl-b"][1]
     assert (alone["target etl-a"], alone["target etl-b"][0]) == (found["target etl-a"], "FAILED")
     assert "secret-1" not in str((alone, found))

@@ -170,7 +170,7 @@ def test_free_is_the_answer_less_what_it_cannot_have_seen_and_never_more_than_is
         (
             Yarn(kind="yarn", url="http://h:8088", queue="etl"),
             Resources(cores=2, memory="20g"),
-            Amount(3, 22 * GIB + (896 << 20)),
+            Amount(3, 23 * GIB),
             {
                 "spark.master": "yarn",
                 "spark.yarn.queue": "etl",
@@ -189,6 +189,7 @@ def test_free_is_the_answer_less_what_it_cannot_have_seen_and_never_more_than_is
                 "spark.master": "k8s://https://h:6443",
                 "spark.kubernetes.namespace": "etl",
                 "spark.kubernetes.authenticate.oauthTokenFile": "/t",
+                "spark.dynamicAllocation.enabled": "false",
                 "spark.executor.instances": "2",
                 "spark.executor.cores": "1",
                 "spark.executor.memory": "512m",
@@ -199,3 +200,9 @@ def test_free_is_the_answer_less_what_it_cannot_have_seen_and_never_more_than_is
 )
 def test_a_run_takes_what_its_executors_are_configured_to_take(target, resources, takes, conf):
     assert (target.needs(resources), target.spark(resources)) == (takes, conf)
+
+
+@each_case(("step", "memory", "takes"), [("1g", "2g", 5), ("512m", "2g", 4 * 1 + 1), ("2g", "2g", 10), ("1g", "4g", 9)])
+def test_yarn_counts_each_container_as_a_multiple_of_its_least_allocation(step, memory, takes):
+    target = Yarn(kind="yarn", url="http://h:8088", step=step)
+    assert target.needs(Resources(cores=4, memory=memory)) == Amount(5, takes * GIB)

@@ -20,8 +20,10 @@ from feed_assets.ledger.tables import allocation, run
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.request_budget import is_a_service_out
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY, in_queue_order, preview
+from feed_assets.orchestration.execute.run_target import settings_on
 from feed_assets.orchestration.ticks.dead_runs import end_unused
 from feed_assets.settings import settings
+from feed_assets.spark.session import conf
 from feed_assets_tests.support.command_output import printed
 from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import (
@@ -319,3 +321,24 @@ def test_more_input_than_usual_gets_more_cores_and_a_dry_run_says_why(setting):
     assert lake.runner.execute(request).success
     with ledger.read() as connection:
         assert {*connection.execute(sa.select(run.c.cores).where(run.c.partition == "2020-01-06")).scalars()} == {3}
+
+
+def test_no_setting_gives_a_run_another_place_or_more_than_it_was_given(setting, caplog):
+    master = {"kind": "standalone", "master": "spark://h:7077", "url": "http://h:8080", "conf": {"spark.a": "target"}}
+    more = {"spark.master": "local[9]", "spark.cores.max": "99", "spark.executor.memory": "9g", "spark.task.cpus": "3"}
+    profile = {**more, "spark.executor.instances": "9", "spark.driver.memory": "4g"}
+    setting(
+        targets=json.dumps({"etl": master}),
+        spark_conf=json.dumps({**more, "spark.a": "all", "spark.b": "all"}),
+        spark_profiles=json.dumps({"big": profile}),
+    )
+    on_target = settings_on(settings().target("etl"), Resources(cores=4, memory="8g"))
+    values = conf(on_target)
+    assert [values[key] for key in ("spark.master", "spark.cores.max", "spark.executor.memory")] == [
+        "spark://h:7077",
+        "4",
+        "2048m",
+    ]
+    assert (values["spark.a"], values["spark.b"], "spark.task.cpus" in values) == ("target", "all", False)
+    assert on_target.profile("big") == {"spark.driver.memory": "4g"}
+    assert "has spark.cores.max and spark.executor.instances and spark.executor.memory and spark.master" in caplog.text

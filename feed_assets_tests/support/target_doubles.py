@@ -1,6 +1,7 @@
 """A small HTTP server that answers as a master of Spark, a ResourceManager or an API server does, and counts."""
 
 import json
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,13 +9,17 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qsl
 
 Answer = Callable[[dict[str, str]], tuple[int, bytes]]
 
 
 @dataclass
 class Double:
-    """A server: `answers` by path without query. `calls` counts requests, and `headers` has those of the last one."""
+    """A server: `answers` by path without query. `calls` counts requests, and `headers` has those of the last one.
+
+    An answer may be a function of the query.
+    """
 
     url: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
@@ -23,16 +28,17 @@ class Double:
 
 
 @contextmanager
-def http_double(**answers: Any) -> Iterator[Double]:
-    """Run a server until the block ends. An answer is JSON, or bytes, or a status and bytes."""
+def http_double(tls: ssl.SSLContext | None = None, **answers: Any) -> Iterator[Double]:
+    """Run a server until the block ends, by HTTPS if `tls` is given. An answer is JSON, bytes, or status and bytes."""
     double = Double(answers=answers)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
+            path, _, query = self.path.partition("?")
             double.calls[path] += 1
             double.headers = dict(self.headers)
-            status, body = _body(double.answers.get(path, (404, b"")))
+            answer = double.answers.get(path, (404, b""))
+            status, body = _body(answer(dict(parse_qsl(query))) if callable(answer) else answer)
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", double.answers["elsewhere"])
@@ -44,7 +50,9 @@ def http_double(**answers: Any) -> Iterator[Double]:
             """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    double.url = f"http://127.0.0.1:{server.server_port}"
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    double.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield double
@@ -171,45 +179,3 @@ def scheduler(*queues: dict) -> dict:
     """Return the answer of the Cluster Scheduler API with these queues below `root`."""
     of_root = {"capacity": 100.0, "maxCapacity": 100.0, "queueName": "root", "queues": {"queue": [*queues]}}
     return {"scheduler": {"schedulerInfo": {**of_root, "type": "capacityScheduler", "usedCapacity": 0.0}}}
-
-
-QUOTAS = {
-    "kind": "ResourceQuotaList",
-    "apiVersion": "v1",
-    "metadata": {"resourceVersion": "755"},
-    "items": [
-        {
-            "metadata": {"name": "compute-resources", "namespace": "etl"},
-            "spec": {"hard": {"requests.cpu": "10", "requests.memory": "40Gi", "pods": "40"}},
-            "status": {
-                "hard": {"requests.cpu": "10", "requests.memory": "40Gi", "pods": "40"},
-                "used": {"requests.cpu": "2500m", "requests.memory": "10240Mi", "pods": "3"},
-            },
-        },
-        {
-            "metadata": {"name": "objects", "namespace": "etl"},
-            "spec": {"hard": {"configmaps": "10"}},
-            "status": {"hard": {"configmaps": "10"}, "used": {"configmaps": "1"}},
-        },
-    ],
-}
-NO_ITEMS = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
-
-
-def node(cpu: str = "4", memory: str = "16393492Ki", *, ready: str = "True", cordoned: bool = False) -> dict:
-    """Return a node, as the API server has it."""
-    return {
-        "metadata": {"name": "n"},
-        "spec": {"podCIDR": "10.244.0.0/24", **({"unschedulable": True} if cordoned else {})},
-        "status": {
-            "capacity": {"cpu": "9", "memory": "99Gi", "pods": "110"},
-            "allocatable": {"cpu": cpu, "memory": memory, "pods": "110"},
-            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}],
-        },
-    }
-
-
-def pod(*requests: dict[str, str], phase: str = "Running") -> dict:
-    """Return a pod with a container for each of these requests."""
-    containers = [{"name": "c", "image": "i", "resources": {"requests": each} if each else {}} for each in requests]
-    return {"metadata": {"name": "p"}, "spec": {"containers": containers}, "status": {"phase": phase}}

@@ -1,28 +1,24 @@
 """What each kind of target answers, and which answers are none: in bounded time, of bounded size, without secrets."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import grpc
 import pytest
+import trustme
 from pydantic import SecretStr
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from feed_assets.core.resources import Amount
-from feed_assets.core.targets import Connect, Kubernetes, Standalone, Yarn
-from feed_assets.targets import connect_server, json_answers, kubernetes, standalone, yarn
+from feed_assets.core.targets import Connect, Standalone, Yarn
+from feed_assets.targets import connect_server, json_answers, standalone, yarn
 from feed_assets.targets.json_answers import LARGEST, NoAnswer
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import free_ports
 from feed_assets_tests.support.slow_servers import dripping
-from feed_assets_tests.support.target_doubles import (
-    METRICS,
-    NO_ITEMS,
-    QUOTAS,
-    http_double,
-    master,
-    node,
-    pod,
-    queue,
-    scheduler,
-    worker,
-)
+from feed_assets_tests.support.target_doubles import METRICS, http_double, master, queue, scheduler, worker
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 MIB, GIB = 1 << 20, 1 << 30
@@ -30,12 +26,6 @@ MIB, GIB = 1 << 20, 1 << 30
 
 def spark_at(url):
     return Standalone(kind="standalone", master="spark://h:7077", url=url)
-
-
-def cluster_at(url, **more):
-    return Kubernetes.model_construct(
-        kind="kubernetes", url=url, namespace="etl", **{"token_file": None, "ca_file": None, **more}
-    )
 
 
 def test_a_master_of_spark_counts_only_workers_that_can_start_an_executor():
@@ -96,36 +86,13 @@ def test_a_queue_of_yarn_that_takes_no_application_is_offline(case):
         yarn_at(scheduler(*queues), name)
 
 
-def test_a_namespace_with_a_quota_has_what_is_left_of_it(tmp_path):
-    (tmp_path / "token").write_text("secret\n")
-    pending = {**NO_ITEMS, "items": [pod({"cpu": "1"}, phase="Pending")]}
-    answers = {"/api/v1/namespaces/etl/resourcequotas": QUOTAS, "/api/v1/namespaces/etl/pods": pending}
-    with http_double(**answers) as double:
-        probe = kubernetes.look(cluster_at(double.url, token_file=tmp_path / "token"), NOW)
-    assert (probe.total, probe.free, probe.queued) == (Amount(10, 40 * GIB), Amount(7, 30 * GIB), 1)
-    assert double.headers["Authorization"] == "Bearer secret"
-
-
-def test_a_namespace_without_a_quota_has_what_no_pod_has_requested_of_the_nodes():
-    answers = {
-        "/api/v1/namespaces/etl/resourcequotas": NO_ITEMS,
-        "/api/v1/nodes": {"items": [node(), node("3920m", "15Gi"), node(ready="False"), node(cordoned=True)]},
-        "/api/v1/pods": {"items": [pod({"cpu": "250m", "memory": "1Gi"}, {}), pod({"cpu": "2", "memory": "1e9"})]},
-        "/api/v1/namespaces/etl/pods": NO_ITEMS,
-    }
-    with http_double(**answers) as double:
-        probe = kubernetes.look(cluster_at(double.url), NOW)
-    total = 16393492 * 1024 + 15 * GIB
-    assert (probe.total, probe.free) == (Amount(7, total), Amount(5, total - GIB - 10**9))
-
-
 LARGE = b'{"status": "ALIVE", "workers": [], "more": "' + b"x" * LARGEST + b'"}'
 NO_JSON = {
-    "not found": ((404, b""), "it answers with 404, expected 200"),
-    "moved": ((302, b""), "it answers with 302, expected 200"),
+    "not found": ((404, b""), "/json/ answers with 404, expected 200"),
+    "moved": ((302, b""), "/json/ answers with 302, expected 200"),
     "no JSON": (b"<html>", "another answer than expected"),
     "another JSON": ({"status": "ALIVE", "workers": [{"state": "ALIVE", "cores": -1}]}, "another answer than expected"),
-    "too large": (LARGE, "its answer is larger than 1 MiB"),
+    "too large": (LARGE, "the answer of http://127.0.0.1:[0-9]+/json/ is larger than 1 MiB"),
     "standby": (master(worker(), status="STANDBY"), "its master is not the active one"),
     "no worker": (master(), "its master has no worker"),
 }
@@ -144,36 +111,69 @@ def test_an_answer_that_cannot_be_used_is_none_and_says_why(case):
 def test_a_master_that_drips_or_is_not_there_is_given_up_in_time(monkeypatch):
     monkeypatch.setattr(json_answers, "PROBE_SECONDS", 0.2)
     with dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n") as server:
-        with pytest.raises(NoAnswer, match="no answer in"):
+        with pytest.raises(NoAnswer, match=r"no answer from http://127.0.0.1:.* in 0 s"):
             standalone.look(spark_at(f"http://127.0.0.1:{server.port}"), NOW)
         assert server.gone.wait(30)
     (port,) = free_ports(1)
-    with pytest.raises(NoAnswer, match=r"no answer \(ConnectionError\)"):
+    with pytest.raises(NoAnswer, match=rf"no answer from http://127.0.0.1:{port}/json/ \(ConnectionError\)"):
         standalone.look(spark_at(f"http://127.0.0.1:{port}"), NOW)
 
 
-def test_a_token_that_cannot_be_read_or_is_refused_is_no_answer(tmp_path):
-    with http_double(**{"/api/v1/namespaces/etl/resourcequotas": (403, b"{}")}) as double:
-        with pytest.raises(NoAnswer, match="it answers with 403"):
-            kubernetes.look(cluster_at(double.url), NOW)
-        with pytest.raises(NoAnswer, match=r"token_file cannot be read \(FileNotFoundError\)"):
-            kubernetes.look(cluster_at(double.url, token_file=tmp_path / "none"), NOW)
-    with pytest.raises(ValueError, match="a token is sent to https:// only"):
-        Kubernetes(kind="kubernetes", url="http://h", token_file=tmp_path / "token")
+@contextmanager
+def connect_double(address, credentials=None):
+    """Run a gRPC server without services. Yield its port."""
+    with ThreadPoolExecutor(1) as threads:
+        server = grpc.server(threads)
+        at = f"{address}:0"
+        port = server.add_secure_port(at, credentials) if credentials else server.add_insecure_port(at)
+        server.start()
+        try:
+            yield port
+        finally:
+            server.stop(None).wait()
+
+
+def connect_look(remote):
+    return connect_server.look(Connect(kind="connect", remote=SecretStr(remote), cores=4, memory="8g"), NOW)
 
 
 def test_a_connect_server_that_answers_has_the_size_of_the_settings(monkeypatch):
-    grpc = pytest.importorskip("grpc")
-    from concurrent.futures import ThreadPoolExecutor
+    with connect_double("127.0.0.1") as port:
+        for options in ("", "/", "/;token=secret", "/;x_use_ssl=true", "/;use_ssl=false;token=secret"):
+            probe = connect_look(f"sc://127.0.0.1:{port}{options}")
+            assert (probe.total, probe.free) == (Amount(4, 8 * GIB), Amount(4, 8 * GIB))
+    monkeypatch.setattr(connect_server, "PROBE_SECONDS", 0.2)
+    with pytest.raises(NoAnswer, match=f"no answer from 127.0.0.1:{port} in"):
+        connect_look(f"sc://127.0.0.1:{port}")
 
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    target = Connect(kind="connect", remote=SecretStr(f"sc://127.0.0.1:{port}/;token=secret"), cores=4, memory="8g")
-    try:
-        probe = connect_server.look(target, NOW)
-    finally:
-        server.stop(None).wait()
-    assert (probe.total, probe.free) == (Amount(4, 8 * GIB), Amount(4, 8 * GIB))
-    with pytest.raises(NoAnswer, match="no answer in"):
-        connect_server.look(target, NOW)
+
+def test_a_connect_server_is_asked_by_tls_as_pyspark_s_client_does(monkeypatch):
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.2")
+    pair = certificate.private_key_pem.bytes(), certificate.cert_chain_pems[0].bytes()
+    trusted, by_system = authority.cert_pem.bytes(), grpc.ssl_channel_credentials
+    monkeypatch.setattr(grpc, "ssl_channel_credentials", lambda: by_system(root_certificates=trusted))
+    with connect_double("127.0.0.2", grpc.ssl_server_credentials([pair])) as port:
+        for options in ("/;token=secret", "/;use_ssl=true", "/;user_id=etl;USE_SSL=x;use_ssl=True"):
+            assert connect_look(f"sc://127.0.0.2:{port}{options}").total.cores == 4
+        monkeypatch.setattr(connect_server, "PROBE_SECONDS", 0.2)
+        with pytest.raises(NoAnswer, match="no answer from"):
+            connect_look(f"sc://127.0.0.2:{port}")
+        monkeypatch.setattr(connect_server, "PROBE_SECONDS", 2.0)
+        monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "secret")
+        assert connect_look(f"sc://127.0.0.2:{port}").total.cores == 4
+
+
+REMOTES = ["sc://h", "sc://h:1", "sc://[::1]:1", "sc://[::1]/;token=a", "sc://h/;token=a", "sc://h:2/;use_ssl=true"]
+
+
+@each_case("remote", [*REMOTES, "sc://h/;x_use_ssl=true", "sc://localhost/;use_ssl=TRUE", "sc://H/;user_id=a;token=b"])
+def test_address_and_tls_of_a_connect_server_are_those_of_pyspark_s_client(remote):
+    builder = DefaultChannelBuilder(remote)
+    assert (connect_server._address(remote), connect_server._has_tls(remote)) == (builder.endpoint, builder.secure)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="without IPv6 nobody can listen on [::1]")
+def test_a_connect_server_with_an_address_of_ipv6_answers():
+    with connect_double("[::1]") as port:
+        assert connect_look(f"sc://[::1]:{port}").total.cores == 4

@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import Amount
-from feed_assets.core.targets import Standalone
+from feed_assets.core.targets import Local, Standalone
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
@@ -63,11 +63,12 @@ def test_an_outage_has_one_beginning_and_ends_with_the_next_answer(ledger, doubl
     for minute in range(3):
         double.answers["/json/"] = (503, b"")
         found = probes.answers(ledger, targets_at(double), NOW + timedelta(minutes=minute))["etl-a"]
-        assert (found.offline, found.since) == ("it answers with 503, expected 200", NOW)
+        why = f"{double.url}/json/ answers with 503, expected 200"
+        assert (found.offline, found.since) == (why, NOW)
     double.answers["/json/"] = master(worker())
     assert free(ledger, double, NOW + timedelta(minutes=3)) == 8
     rooms = probes.rooms(targets_at(double), {"etl-a": found}, {}, {})
-    assert rooms["etl-a"].closed == "offline since 12:00 UTC (it answers with 503, expected 200)"
+    assert rooms["etl-a"].closed == f"offline since 12:00 UTC ({why})"
 
 
 def test_a_target_that_a_run_has_lost_rests_and_comes_back(ledger, double):
@@ -81,3 +82,11 @@ def test_a_target_that_a_run_has_lost_rests_and_comes_back(ledger, double):
 def test_an_answer_of_a_wrong_clock_is_asked_again(ledger, double):
     target_probes.keep(ledger, {"etl-a": Probe(NOW + timedelta(days=1), Amount(1, 1), Amount(1, 1))})
     assert free(ledger, double, NOW) == 6
+
+
+def test_a_target_whose_size_is_set_has_that_of_the_own_settings_whatever_another_process_asked(ledger):
+    mine = {"here": Local(kind="local", cores=2, memory="2g")}
+    probes.answers(ledger, {"here": Local(kind="local", cores=64, memory="1t")}, NOW)
+    assert probes.answers(ledger, mine, NOW)["here"].total == Amount(2, 2 << 30)
+    target_probes.lose(ledger, "here", NOW)
+    assert probes.answers(ledger, mine, NOW)["here"].offline == target_probes.LOST

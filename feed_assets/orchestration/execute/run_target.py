@@ -1,6 +1,7 @@
 """The compute target of a run: the run takes up the resources that it was given, or waits for others, and ends them."""
 
-from collections.abc import Generator
+import logging
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,7 @@ from pydantic import Secret
 from feed_assets.core.allotment import Placement, QueueEntry
 from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
 from feed_assets.core.resources import Resources
+from feed_assets.core.target_types import RESOURCE_KEYS
 from feed_assets.core.targets import ComputeTarget, Connect
 from feed_assets.ledger import allocations, target_probes
 from feed_assets.ledger.allocations import LOOK_AGAIN
@@ -30,6 +32,8 @@ from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.target_watch import TargetWatch
 from feed_assets.settings import Settings, settings
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,33 @@ class RunTarget:
 def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
     """Return the process's settings with the master or Connect server of a target, and a run's cores and memory."""
     values = target.spark(resources)
+    own, profiles = _of_the_run(values)
     master = values.pop("spark.master", settings().spark_master)
-    conf = {**settings().spark_conf.get_secret_value(), **values, **target.conf}
     remote = target.remote if isinstance(target, Connect) else None
-    changed = {"spark_master": master, "spark_remote": remote, "spark_conf": Secret[dict[str, str]](conf)}
-    return settings().model_copy(update=changed)
+    changed = {"spark_master": master, "spark_remote": remote, "spark_profiles": profiles}
+    conf = Secret[dict[str, str]]({**own, **target.conf, **values})
+    return settings().model_copy(update={**changed, "spark_conf": conf})
+
+
+def _of_the_run(values: Mapping[str, str]) -> tuple[dict[str, str], Secret[dict[str, dict[str, str]]]]:
+    """Return Spark's configuration and the profiles of the process, without what would change the run's own `values`.
+
+    With it a run would take more than it was given, or go elsewhere.
+    """
+    fixed = RESOURCE_KEYS.union(values)
+    own, profiles = settings().spark_conf.get_secret_value(), settings().spark_profiles.get_secret_value()
+    if dropped := sorted(fixed.intersection({key for each in (own, *profiles.values()) for key in each})):
+        _log.warning(
+            "FEED_ASSETS_SPARK_CONF or FEED_ASSETS_SPARK_PROFILES has %s, which has no effect on a compute target: the "
+            "target and the dataset's Resources set it.",
+            " and ".join(dropped),
+        )
+    kept = {name: _without(each, fixed) for name, each in profiles.items()}
+    return _without(own, fixed), Secret[dict[str, dict[str, str]]](kept)
+
+
+def _without(conf: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
+    return {key: value for key, value in conf.items() if key not in keys}
 
 
 @contextmanager

@@ -1,0 +1,44 @@
+"""Checks of all compute targets together: each cluster is declared once, and Spark finds it."""
+
+from collections.abc import Mapping
+from itertools import combinations
+
+from feed_assets.core.targets import ComputeTarget, Connect, EmrServerless, Kubernetes, Standalone, Yarn
+
+MANAGER = "spark.hadoop.yarn.resourcemanager.address"
+"""Spark's configuration of a ResourceManager. Without it, Hadoop's files say which one Spark uses."""
+
+
+def check_places(targets: Mapping[str, ComputeTarget]) -> Mapping[str, ComputeTarget]:
+    """Raise ValueError if two targets are one cluster, or if Spark could not tell two YARN clusters apart."""
+    for (name, one), (other_name, other) in combinations(targets.items(), 2):
+        if _place(one) and _place(one) == _place(other):
+            raise ValueError(f"{name} and {other_name} are one cluster, whose room would be given twice: expected one")
+        if isinstance(one, Yarn) and isinstance(other, Yarn) and one.url != other.url:
+            _check_managers(name, one, other_name, other)
+    return targets
+
+
+def _check_managers(name: str, one: Yarn, other_name: str, other: Yarn) -> None:
+    if one.conf.get(MANAGER) == other.conf.get(MANAGER):
+        raise ValueError(
+            f"{name} and {other_name} are two clusters of YARN, but Spark uses the one of HADOOP_CONF_DIR for both: "
+            f"expected one, or {MANAGER} in the conf of each"
+        )
+
+
+def _place(target: ComputeTarget) -> tuple[str, ...] | None:
+    """Return what two targets of one cluster have in common. Return None for the machine of a run's process."""
+    match target:
+        case Standalone():
+            return "standalone", target.master
+        case Connect():
+            return "connect", target.remote.get_secret_value().partition("/;")[0].rstrip("/")
+        case Yarn():
+            return "yarn", target.url.rstrip("/"), target.queue
+        case Kubernetes():
+            return "kubernetes", target.url.rstrip("/"), target.namespace
+        case EmrServerless():
+            return "emr-serverless", target.application_id
+        case _:
+            return None
