@@ -48,8 +48,14 @@ def get(model: type[_Answer], url: str, headers: Mapping[str, str] = NO_HEADERS,
     except (requests.RequestException, OSError) as error:
         raise NoAnswer(f"no answer ({type(error).__name__})") from None
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
-        raise NoAnswer(f"another answer than expected ({where})") from None
+        raise NoAnswer(f"another answer than expected ({_where(error)})") from None
+
+
+def _where(error: ValidationError) -> str:
+    """Return the place of the first error: numbers and names of our fields, no other keys of the answer."""
+    fields = {name for part in AnswerPart.__subclasses__() for name in part.model_fields}
+    place = [str(each) for each in error.errors()[0]["loc"] if isinstance(each, int) or each in fields]
+    return ".".join(place) or "all of it"
 
 
 def _body(url: str, headers: Mapping[str, str], ca: Path | None, opened: list[Opened]) -> bytes:

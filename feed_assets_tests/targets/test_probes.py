@@ -1,5 +1,6 @@
 """Answers are shared through the ledger: many who ask cost one request, and a lost target rests for a while."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -7,12 +8,12 @@ import pytest
 
 from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import Amount
-from feed_assets.core.targets import Standalone
+from feed_assets.core.targets import Kubernetes, Local, Standalone, Yarn
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
-from feed_assets.targets import probes
-from feed_assets_tests.targets.http_doubles import http_double, master, worker
+from feed_assets.targets import looks, probes
+from feed_assets_tests.targets.http_doubles import METRICS, http_double, master, worker
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -81,3 +82,44 @@ def test_a_target_that_a_run_has_lost_rests_and_comes_back(ledger, double):
 def test_an_answer_of_a_wrong_clock_is_asked_again(ledger, double):
     target_probes.keep(ledger, {"etl-a": Probe(NOW + timedelta(days=1), Amount(1, 1), Amount(1, 1))})
     assert free(ledger, double, NOW) == 6
+
+
+QUOTA_PATH = "/api/v1/namespaces/etl/resourcequotas"
+PODS_PATH = "/api/v1/namespaces/etl/pods"
+
+
+def quota(**hard):
+    return {"items": [{"status": {"hard": hard, "used": {}}}]}
+
+
+HUGE = {"totalMB": 1 << 50}
+HOSTILE = {
+    "sums": (Standalone, {"/json/": master(*[worker(1 << 40, 0, 1 << 40)] * 20)}, r"numbers up to 2\^62"),
+    "quantities": (Kubernetes, {QUOTA_PATH: quota(cpu="9e99"), PODS_PATH: {"items": []}}, r"numbers up to 2\^62"),
+    "one number": (Yarn, {"/ws/v1/cluster/metrics": {"clusterMetrics": METRICS["clusterMetrics"] | HUGE}}, "expected"),
+    "names": (Kubernetes, {QUOTA_PATH: quota(**{"a\0b" * 9: 1})}, r"expected \(items\.0\.status\.hard\)$"),
+    "nesting": (Standalone, {"/json/": b"[" * 100_000}, "another answer than expected"),
+}
+
+
+def target_of(kind, url):
+    more = {"master": "spark://h:7077"} if kind is Standalone else {"namespace": "etl"} if kind is Kubernetes else {}
+    more |= {"token_file": None, "ca_file": None} if kind is Kubernetes else {}
+    return kind.model_construct(kind=kind.__name__.lower(), url=url, **more)
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_answer_counts_as_offline_and_leaves_the_answers_of_others(ledger, case):
+    kind, answers, why = HOSTILE[case]
+    with http_double(**answers) as double:
+        targets = {"bad": target_of(kind, double.url), "good": Local(kind="local", cores=2, memory="4g")}
+        found = probes.answers(ledger, targets, NOW)
+    assert re.search(why, found["bad"].offline)
+    assert found["good"].free.cores == 2
+    assert target_probes.answers(ledger, [*targets], NOW + timedelta(seconds=1)) == (found, [])
+
+
+def test_a_look_that_fails_by_a_mistake_of_ours_counts_as_offline_too(ledger, double, monkeypatch, caplog):
+    monkeypatch.setitem(looks._LOOKS, Standalone, lambda *_: 1 // 0)
+    assert probes.answers(ledger, targets_at(double), NOW)["etl-a"].offline == "the probe failed (ZeroDivisionError)"
+    assert "division" in caplog.text
