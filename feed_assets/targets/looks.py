@@ -42,7 +42,7 @@ def look(now: datetime, target: ComputeTarget) -> Probe:
         return _bounded(_LOOKS[type(target)](target, now))
     except NoAnswer as error:
         return Probe(now, offline=excerpt(str(error), LONGEST), since=now)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (a probe runs with those of other targets)
         _log.exception("The probe of a compute target failed. It counts as offline.")
         return Probe(now, offline=f"the probe failed ({type(error).__name__})", since=now)
 
