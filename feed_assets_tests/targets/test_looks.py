@@ -10,7 +10,7 @@ from feed_assets.core.targets import Connect, Kubernetes, Standalone, Yarn
 from feed_assets.targets import connect_server, json_answers, kubernetes, standalone, yarn
 from feed_assets.targets.json_answers import LARGEST, NoAnswer
 from feed_assets_tests.support.servers import free_ports
-from feed_assets_tests.support.slow_servers import dripping
+from feed_assets_tests.support.slow_servers import dripping, flooding
 from feed_assets_tests.targets.http_doubles import (
     METRICS,
     NO_ITEMS,
@@ -104,6 +104,24 @@ def test_a_master_that_drips_or_is_not_there_is_given_up_in_time(monkeypatch):
     (port,) = free_ports(1)
     with pytest.raises(NoAnswer, match=r"no answer \(ConnectionError\)"):
         standalone.look(spark_at(f"http://127.0.0.1:{port}"), NOW)
+
+
+FLOODS = {
+    "a chunk's length": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        r"no answer \(ChunkedEncodingError\)",
+    ),
+    "a redirect": (b"HTTP/1.1 302 Found\r\nLocation: /other\r\n\r\n", "it answers with 302, expected 200"),
+}
+
+
+@pytest.mark.parametrize("case", FLOODS)
+def test_a_master_that_answers_without_end_fills_no_memory(monkeypatch, case):
+    head, why = FLOODS[case]
+    monkeypatch.setattr(json_answers, "PROBE_SECONDS", 30)
+    with flooding(b"GET", head, b"0" * 65536) as server, pytest.raises(NoAnswer, match=why):
+        standalone.look(spark_at(f"http://127.0.0.1:{server.port}"), NOW)
+    assert server.sent < 32 << 20
 
 
 def test_a_token_that_cannot_be_read_or_is_refused_is_no_answer(tmp_path):
