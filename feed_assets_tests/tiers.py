@@ -88,7 +88,6 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "ledger/test_locks.py::test_silent_ledger_server_is_unavailable",
         "orchestration/test_broken_sources.py::test_silent_servers_are_each_tried_and_given_up_soon_when_time_is_over",
         "orchestration/test_lineage_events.py::test_an_endpoint_that_answers_a_byte_at_a_time_holds_up_no_run",
-        "orchestration/test_lineage_events.py::test_an_endpoint_that_answers_without_end_fills_no_memory",
         "orchestration/test_resources.py",
         "orchestration/test_storage.py",
         "sources/test_silent_databases.py",

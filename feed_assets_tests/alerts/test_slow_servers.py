@@ -2,16 +2,22 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from time import monotonic
+from uuid import UUID
 
 import pytest
+from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from pydantic import SecretStr
 
 from feed_assets import alerts
 from feed_assets.alerts import FEWEST_SECONDS, Channel, channels, deliver
+from feed_assets.core.errors import SinkUnavailable
 from feed_assets.settings import Settings
+from feed_assets.sources import openlineage
+from feed_assets.sources.openlineage import OpenLineageSink
 from feed_assets_tests.support.alert_channels import (
     NAME,
     NOW,
@@ -24,6 +30,7 @@ from feed_assets_tests.support.alert_channels import (
     undelivered_alerts,
 )
 from feed_assets_tests.support.alert_steps import raise_alert
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.slow_servers import dripping, flooding
 
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
@@ -157,3 +164,27 @@ def test_netrc_credentials_are_not_sent_to_the_webhook(ledger, tmp_path, monkeyp
         server.shutdown()
         thread.join()
     assert seen == [None]
+
+
+ENDLESS = {
+    "accepted": (b"HTTP/1.1 200 OK\r\n\r\n", nullcontext()),
+    "moved": (
+        b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n",
+        pytest.raises(SinkUnavailable, match=r"302, expected 2xx$"),
+    ),
+    "refused": (
+        b"HTTP/1.1 500 a\0b\r\n\r\n",
+        pytest.raises(SinkUnavailable, match=r"answered with 500, expected 2xx$"),
+    ),
+}
+
+
+@each_case("case", ENDLESS)
+def test_an_endpoint_that_answers_without_end_fills_no_memory(monkeypatch, case):
+    head, outcome = ENDLESS[case]
+    started = {"eventType": RunState.START, "eventTime": "2026-01-02T00:00:00Z", "producer": "https://acme.org"}
+    event = RunEvent(run=Run(str(UUID(int=1))), job=Job("t", "t/sums"), **started)
+    monkeypatch.setattr(openlineage, "EVENT_SECONDS", 30)
+    with flooding(b"POST", head, b"0" * 65536) as server, outcome:
+        OpenLineageSink(f"openlineage+http://127.0.0.1:{server.port}").publish([(1, event)])
+    assert server.sent < 32 << 20
