@@ -25,7 +25,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import SecretStr
 
 from feed_assets.alerts.by_apprise import Apprise, services
+from feed_assets.alerts.mail_clients import MailClient, TlsMailClient
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
+from feed_assets.core.message_words import excerpt, reason_of
 from feed_assets.core.time_limits import Opened, in_time, noting
 from feed_assets.ledger import alerts
 from feed_assets.ledger.alerts import OPENED, REPORT, REPORTED, Notice
@@ -231,20 +233,21 @@ class _Mail:
             with self._session(opened) as smtp:
                 refused = smtp.send_message(self._message(notice, now))
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
-            raise AlertNotDelivered(f"{self.host} refused the mail: {error}") from error
+            raise AlertNotDelivered(f"{self.host} refused the mail: {excerpt(str(error))}") from error
         except smtplib.SMTPAuthenticationError as error:  # some servers repeat the password in their answer
             raise AlertChannelDown(f"{self.host} refused user or password ({error.smtp_code}).") from None
         except UnicodeError as error:
             raise AlertNotDelivered(f"the mail cannot be written: {error}") from error
         except OSError as error:
-            raise AlertChannelDown(f"cannot send mail through {self.host}: {type(error).__name__}: {error}") from error
+            raise AlertChannelDown(f"cannot send mail through {self.host}: {excerpt(reason_of(error))}") from error
         if refused:
-            _log.warning("Alert %s, %s: %s refused these receivers: %s", notice.name, notice.state, self.host, refused)
+            names = (notice.name, notice.state, self.host, excerpt(str(refused)))
+            _log.warning("Alert %s, %s: %s refused these receivers: %s", *names)
 
     @contextmanager
     def _session(self, opened: list[Opened]) -> Generator[smtplib.SMTP]:
         trusted = ssl.create_default_context()
-        connect = noting(smtplib.SMTP_SSL if self.tls else smtplib.SMTP, opened)
+        connect = noting(TlsMailClient if self.tls else MailClient, opened)
         options: dict[str, Any] = {"context": trusted} if self.tls else {}
         with closing(connect(self.host, self.port, timeout=CHANNEL_SECONDS, **options)) as smtp:
             self._secure(smtp, trusted)

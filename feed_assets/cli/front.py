@@ -4,6 +4,7 @@ Dagster's web server has no authentication. Without this control, any web page c
 by the address of an `<img>`.
 """
 
+import hmac
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ OF_OURS = {
     "x-content-type-options": "nosniff",
 }
 """Headers of the pages that feed_assets itself serves. Dagster's pages have other headers."""
+
+PROOF = "/feed_assets_proof"
+"""The path at which anybody may have a challenge answered, and so learns whether this server has the token."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
@@ -64,14 +68,24 @@ def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
     """Return the answer to a request that Dagster must not get. Return None if the request is passed on."""
     if why := foreign(request, port) or no_command(request):
         return FrontAnswer(403, why)
+    if request.path == PROOF:
+        return FrontAnswer(200, proof(port, token, dict(request.query).get("challenge", "")))
     if any(name == "token" and _is_equal(value, token) for name, value in request.query) and request.method == "GET":
         return _enter(request, port, token)
     if _has_cookie(request, port, token):
         return None
-    is_wrong = _cookie(port) in request.header("cookie") or any(name == "token" for name, _ in request.query)
+    is_wrong = cookie_name(port) in request.header("cookie") or any(name == "token" for name, _ in request.query)
     return FrontAnswer(
-        403, f"{_OTHER * is_wrong}{_WHERE_IT_IS} Programs send it as the cookie {_cookie(port)}.", asks=True
+        403, f"{_OTHER * is_wrong}{_WHERE_IT_IS} Programs send it as the cookie {cookie_name(port)}.", asks=True
     )
+
+
+def proof(port: int, token: str, challenge: str) -> str:
+    """Return the answer to a challenge of a program that sends the token only to a server that has it already.
+
+    The port is part of it: the server of another port would otherwise prove the token for who listens at this one.
+    """
+    return hmac.new(token.encode(), f"{cookie_name(port)} {challenge}".encode(), "sha256").hexdigest()
 
 
 def foreign(request: CheckedRequest, port: int) -> str | None:
@@ -118,18 +132,18 @@ def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:
     query = urlencode([(name, value) for name, value in request.query if name != "token"])
     path = "/" + quote(request.path.lstrip("/"))  # A path that begins with `//host` would lead to another host.
     place = path + ("?" + query if query else "")
-    cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
+    cookie = f"{cookie_name(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
     return FrontAnswer(303, headers=(("location", place), ("set-cookie", cookie)))
 
 
-def _cookie(port: int) -> str:
+def cookie_name(port: int) -> str:
     """Return the cookie's name, with the port: browsers share cookies between all ports of a host."""
     return f"feed_assets_{port}"
 
 
 def _has_cookie(request: CheckedRequest, port: int, token: str) -> bool:
     pairs = [pair.strip().partition("=") for pair in request.header("cookie").split(";")]
-    return any(name == _cookie(port) and _is_equal(value, token) for name, _, value in pairs)
+    return any(name == cookie_name(port) and _is_equal(value, token) for name, _, value in pairs)
 
 
 def _is_equal(value: str, token: str) -> bool:

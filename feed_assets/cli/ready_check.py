@@ -1,8 +1,10 @@
 """`feed-assets ready`: whether one service works, as an exit code for systemd, compose and Kubernetes."""
 
 import os
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Annotated
+from secrets import compare_digest, token_hex
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -13,6 +15,9 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.heartbeats import NotReady, check
 from feed_assets.home import home
 
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
 SECONDS = 15.0
 """Seconds within which a server must answer."""
 
@@ -21,6 +26,9 @@ HEARTBEAT_SECONDS = 120.0
 
 WEB, CODE, DAEMON = "web", "code", "daemon"
 PORTS = {WEB: 3000, CODE: 4000}
+
+_BODY_BYTES = 100
+"""Bytes of an answer's body that are read. A proof is shorter."""
 
 
 def ready(
@@ -38,23 +46,40 @@ def ready(
     Connector, loaders and daemon give a sign of life in the home, so the command needs the same DAGSTER_HOME.
     """
     if service == WEB:
-        at = port or PORTS[WEB]
-        _answers(f"http://{LOOPBACK}:{at}/server_info", {"Cookie": f"feed_assets_{at}={_token()}"})
+        _web_answers(port or PORTS[WEB])
     elif service == CODE:
         _has_loaded(port or PORTS[CODE])
     elif service == DAEMON:
         _has_heartbeats(datetime.now(UTC).timestamp())
     elif "://" in service:
-        _answers(service, {})
+        _url_answers(service)
     else:
         check(home(), service, datetime.now(UTC).timestamp())
     echo(f"{service} works")
 
 
-def _token() -> str:
+def _web_answers(port: int) -> None:
+    """Raise NotReady unless the web UI answers a request with its token. No other server gets the token.
+
+    While the web UI is down, any user of this machine can listen at its port. So the server proves first that it has
+    the token, and gets it over the same connection.
+    """
+    from http.client import HTTPConnection  # few commands need it
+
+    from feed_assets.cli.front import PROOF, cookie_name, proof
     from feed_assets.cli.web_server import token_of_settings
 
-    return token_of_settings()
+    token, challenge = token_of_settings(), token_hex(32)
+    server = HTTPConnection(LOOPBACK, port, timeout=SECONDS)
+    with closing(server):
+        _, answer = _answer(server, f"{PROOF}?challenge={challenge}", {})
+        if not compare_digest(answer.strip(), proof(port, token, challenge).encode()):
+            raise NotReady(
+                f"what answers on port {port} of {LOOPBACK} does not prove that it has FEED_ASSETS_UI_TOKEN: expected "
+                "`feed-assets web` with the same token and version. See which process listens there (`ss -ltnp`)."
+            )
+        server.auto_open = 0  # A new connection may lead to another process.
+        _expect_ok(server, "/server_info", {"Cookie": f"{cookie_name(port)}={token}"})
 
 
 def _has_loaded(port: int) -> None:
@@ -95,22 +120,36 @@ def _has_heartbeats(now: float) -> None:
         )
 
 
-def _answers(url: str, headers: dict[str, str]) -> None:
+def _url_answers(url: str) -> None:
     """Raise NotReady unless a server answers a GET of an `http://` URL with 200. Redirects are not followed."""
-    from http.client import HTTPConnection, HTTPException  # few commands need it
+    from http.client import HTTPConnection
 
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise InvalidName(
             f"{url!r} is no service: expected connector, loader-NAME, {DAEMON}, {WEB}, {CODE} or http://HOST:PORT/PATH."
         )
-    server = HTTPConnection(parts.hostname, parts.port or 80, timeout=SECONDS)
+    with closing(HTTPConnection(parts.hostname, parts.port or 80, timeout=SECONDS)) as server:
+        _expect_ok(server, f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}", {})
+
+
+def _expect_ok(server: "HTTPConnection", path: str, headers: dict[str, str]) -> None:
+    if (status := _answer(server, path, headers)[0]) != 200:
+        raise NotReady(f"{_url(server, path)} answered {status}: expected 200. See its log.")
+
+
+def _answer(server: "HTTPConnection", path: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    """Return the status of an answer, and the beginning of its body."""
+    from http.client import HTTPException
+
     try:
-        server.request("GET", f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}", headers=headers)
-        status = server.getresponse().status
+        server.request("GET", path, headers=headers)
+        answer = server.getresponse()
+        return answer.status, answer.read(_BODY_BYTES)
     except (OSError, HTTPException) as error:
-        raise NotReady(f"{url} does not answer ({error}): expected 200 within {SECONDS:g} s. See its log.") from error
-    finally:
-        server.close()
-    if status != 200:
-        raise NotReady(f"{url} answered {status}: expected 200. See its log.")
+        reason = f"{_url(server, path)} does not answer ({error}): expected 200 within {SECONDS:g} s. See its log."
+        raise NotReady(reason) from error
+
+
+def _url(server: "HTTPConnection", path: str) -> str:
+    return f"http://{server.host}:{server.port}{path}"

@@ -1,15 +1,19 @@
-"""HTTP sessions whose connections another thread can close: `time_limits.in_time` does so when the time is over."""
+"""HTTP sessions for servers of others. Another thread can close their connections, and their answers have a limit.
+
+`time_limits.in_time` closes the connections when the time is over.
+"""
 
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 
+from feed_assets.core.size_limits import LimitedResponse
 from feed_assets.core.time_limits import Opened, noting
 
 
 class ListingAdapter(HTTPAdapter):
-    """An adapter that adds each connection that it opens to a list."""
+    """An adapter that adds each connection that it opens to a list, and limits what is read of each answer."""
 
     def __init__(self, opened: list[Opened]) -> None:
         super().__init__()
@@ -19,12 +23,24 @@ class ListingAdapter(HTTPAdapter):
         """Return a connection pool that lists its connections."""
         pool: Any = super().get_connection_with_tls_context(*args, **options)
         pool.ConnectionCls = noting(pool.ConnectionCls, self._opened)
+        pool.ConnectionCls.response_class = LimitedResponse
         return pool
 
 
+class _Session(requests.Session):
+    """A session that follows no redirect: to prepare for one, requests reads and unpacks the whole answer."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Return None: no answer leads to another request."""
+
+
 def listing_session(opened: list[Opened]) -> requests.Session:
-    """Return a session that uses the environment's proxies and certificates, but no password from `~/.netrc`."""
-    session = requests.Session()
+    """Return a session that uses the environment's proxies and certificates, but no password from `~/.netrc`.
+
+    The body of an answer is read only by who asks for it.
+    """
+    session = _Session()
+    session.stream = True
     session.auth = lambda request: request
     for scheme in ("https://", "http://"):
         session.mount(scheme, ListingAdapter(opened))

@@ -30,6 +30,9 @@ _LONG, _MUCH_LONGER = 1 << 20, 50
 One byte of a message may stand for a symbol of 1,000 letters.
 """
 
+SLOW_SECONDS = 0.1
+"""Seconds of a slow message. Most take less than a thousandth, but one of 1 MB may hold a million small values."""
+
 
 class PartitionOfTopic(NamedTuple):
     """A topic partition."""
@@ -88,7 +91,7 @@ class ChunkWriter:
         self.start, self._replaces = start, replaces
         self._decode = Decoder(topic, chunking.schemas)
         self._cutter = Cutter(start, topic, until, _body)
-        self._long = 0
+        self._slow = 0
 
     @property
     def next_offset(self) -> int:
@@ -97,19 +100,21 @@ class ChunkWriter:
 
     @property
     def costly(self) -> int:
-        """Return how many messages ended a chunk early by another schema, or stand for much longer lines."""
-        return self._cutter.changes + self._long
+        """Return how many messages ended a chunk early by another schema, took long, or stand for much longer lines."""
+        return self._cutter.changes + self._slow
 
     def take(self, message: Message) -> Iterator[Kept]:
         """Take a message, and yield the chunks that it ends.
 
         A chunk's file is written only when the caller takes the chunk from the iterator.
         """
-        decoded = self._decode(message)  # Do this before the clock is read: a request to the registry may take long.
+        began = self._chunking.clock()
+        decoded = self._decode(message)
+        now = self._chunking.clock()  # It is read again, because a request to the registry may take long.
         length = len(decoded.line) if isinstance(decoded, ChunkRow) else 0
-        if length > _LONG and length > _MUCH_LONGER * message.size:
-            self._long += 1
-        return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
+        if now - began >= SLOW_SECONDS or (length > _LONG and length > _MUCH_LONGER * message.size):
+            self._slow += 1
+        return map(self._keep, self._cutter.add(decoded, now))
 
     def reach(self, offset: int) -> Iterator[Kept]:
         """Yield the chunks that end at or before an offset.

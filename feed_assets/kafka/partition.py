@@ -64,7 +64,7 @@ class PartitionReader:
 
     @property
     def costly(self) -> int:
-        """Return how many messages ended a chunk early by another schema, or stand for much longer lines."""
+        """Return how many messages ended a chunk early by another schema, took long, or stand for much longer lines."""
         return self._chunks.costly
 
     def take(self, message: Message) -> Iterator[Signal]:

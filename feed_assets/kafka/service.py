@@ -186,7 +186,7 @@ class ConnectorSession:
             self._paused.add(place)
             say(
                 f"connector: pauses {place}: within {LOOKUP_SECONDS:g} s its topic had {lookups} schema ids looked up, "
-                f"and took {seconds:.1f} s for these, for chunks that another schema ended, and for long lines"
+                f"and took {seconds:.1f} s for these, for chunks that another schema ended, and for slow messages"
             )
 
     def _resume(self, consumer: Consumer, now: float) -> None:

@@ -16,6 +16,7 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.http_sessions import ListingAdapter, listing_session
+from feed_assets.core.message_words import excerpt
 from feed_assets.core.secrets import masked
 from feed_assets.core.setting_types import LINEAGE
 from feed_assets.core.time_limits import Opened, in_time
@@ -63,16 +64,22 @@ def _send(parts: SplitResult, event: RunEvent) -> None:
     except TimeoutError:
         raise SinkUnavailable(f"{parts.hostname} did not accept an event within {EVENT_SECONDS} s.") from None
     except requests.RequestException as error:
-        raise SinkUnavailable(f"{parts.hostname} refuses an event: {masked(str(error))}") from None
+        raise SinkUnavailable(f"{parts.hostname} refuses an event: {_reason(error)}") from None
+
+
+def _reason(error: requests.RequestException) -> str:
+    """Return the reason of a failure. The texts of an answer stay out: they may have any length and characters."""
+    if error.response is not None:
+        return f"it answered with {error.response.status_code}, expected 2xx"
+    return masked(excerpt(str(error)))
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
-    """Post an event once. If that fails, the next tick repeats it. Do not follow redirects: POST would become GET."""
+    """Post an event once. If that fails, the next tick repeats it. Redirects are not followed, and are no success."""
     session = listing_session(opened)
-    session.max_redirects = 0
     key = unquote(parts.password or "")
     with session:
-        HttpTransport(
+        answer = HttpTransport(
             HttpConfig(
                 url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
                 endpoint=parts.path.strip("/") or _ENDPOINT,
@@ -82,3 +89,5 @@ def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
                 adapter=ListingAdapter(opened),
             )
         ).emit(event)
+        if not 200 <= answer.status_code < 300:
+            raise requests.HTTPError(response=answer)

@@ -25,6 +25,9 @@ from feed_assets.sources.text_rows import json_object
 LOOKUPS = 200
 """The most schemas that are requested in one read. It ends earlier if its time is over, so that others are read."""
 
+DECODE_SECONDS = 5.0
+"""Seconds of decoding after which a read ends even if it waited for the broker until its time was over."""
+
 
 @dataclass(frozen=True)
 class Messages(ABC):
@@ -49,13 +52,15 @@ class Messages(ABC):
         return replace(batch, reports=tuple(self._reports(page.messages)))
 
     def _rows(self, messages: Sequence[Placed], until: float) -> list[WriteEvent | Rejected]:
-        """Return the rows of the first messages, up to those that fill a read or that need too many schemas."""
+        """Return the rows of the first messages, up to those that fill a read, take long or need too many schemas."""
         rows, size, before = list[WriteEvent | Rejected](), 0, self._lookups
+        decoded_until = max(until, monotonic() + DECODE_SECONDS)
         for each in messages:
             rows.append(row := self._row(each))
             size += json_length(row.context, READ_BYTES) if isinstance(row, WriteEvent) else len(row.raw)
             lookups = self._lookups - before
-            if size >= READ_BYTES or lookups >= LOOKUPS or (lookups and monotonic() > until):
+            is_over = monotonic() > (until if lookups else decoded_until)
+            if size >= READ_BYTES or lookups >= LOOKUPS or is_over:
                 break
         return rows
 

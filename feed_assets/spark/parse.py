@@ -5,7 +5,7 @@
 | string | any | U+FFFD in CSV (what bytes that are not UTF-8 become) |
 | tinyint, smallint, int, bigint | `-?[0-9]+` in range, leading zeros | ` 7 `, `+7`, `7.0`, `1e3`, out of range |
 | float, double | `-?0[.0][e±0]`, the nearest value | `NaN`, `Infinity`, `1e999`, `.5`, `5.`, `1d`, padding |
-| decimal(p,s) | `-?0[.0]` in range | `1e3`, out of range, over s digits after the point (`1.50` has one) |
+| decimal(p,s) | `-?0[.0]` in range, to 1,000 bytes | `1e3`, out of range, over s digits after the point (`1.50`: one) |
 | boolean | `true`, `false` in any case | `1`, `yes`, `t` |
 | date | `YYYY-MM-DD`, a day that exists | `2020`, `2020-1-1`, `2020-02-30` |
 | timestamp | `YYYY-MM-DD[ T]HH:MM:SS[.f][offset]` | `2020`, over 6 digits after the point, `24:00:00`, zone names |
@@ -33,6 +33,9 @@ EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:m
 
 # An SQL text costs one call to the JVM instead of twenty.
 _REASONS = "coalesce(_reasons, cast(array() AS array<string>))"
+
+LONGEST_DECIMAL = 1_000
+"""Most bytes of a text that is cast to a decimal. The time of a cast grows with the square of the digits."""
 
 SCHEMAS = 128
 """Greatest number of schemas that a cache keeps, with the columns made from them."""
@@ -69,7 +72,7 @@ def value(text: Column, kind: st.DataType) -> Column:
     typed = converted(text, kind)
     fits = matches(text, form)
     if isinstance(kind, st.DecimalType):  # The patterns of other types allow only as many digits as the type keeps.
-        fits = fits & ~_too_fine(text, kind)
+        fits = (sf.octet_length(text) <= LONGEST_DECIMAL) & fits & ~_too_fine(text, kind)
     elif isinstance(kind, st.FractionalType):
         fits = fits & (sf.abs(typed) != sf.lit(float("inf")))
     return sf.when(fits, typed)
@@ -89,7 +92,10 @@ def complaint(name: str, text: Column, kind: st.DataType, typed: Column) -> Colu
 
     `typed` is the text's `value`.
     """
-    fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
+    is_number = matches(text, text_forms.DECIMAL) if isinstance(kind, st.DecimalType) else sf.lit(True)
+    fine = sf.when(
+        is_number & _too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point")
+    )
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & typed.isNull(), wrong)
 
@@ -154,10 +160,12 @@ def _digits(kind: st.DataType) -> int:
 def _too_fine(text: Column, kind: st.DataType) -> Column:
     """Return whether a text has more fraction digits than the type keeps.
 
-    A cast would silently round the decimal or cut the timestamp.
+    A cast would silently round the decimal or cut the timestamp. A text of a decimal must have its form. A pattern for
+    its last zeros would take the square of the time.
     """
     if isinstance(kind, st.DecimalType):
-        return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
+        fraction = sf.substring_index(text, ".", -1)
+        return text.contains(".") & (sf.length(sf.rtrim(fraction, sf.lit("0"))) > kind.scale)
     if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
         return matches(text, rf"{text_forms.MOMENT}\.[0-9]{{7,}}{text_forms.OFFSET}?")
     return sf.lit(False)

@@ -68,10 +68,11 @@ class Server:
         except (TimeoutError, requests.Timeout):
             raise TooMuch(f"no answer from {place} in {PROBE_SECONDS:.0f} s") from None
         except (requests.RequestException, OSError) as error:
+            if monotonic() > self.ends:  # Its connection was closed because the time is over.
+                raise TooMuch(f"no answer from {place} in {PROBE_SECONDS:.0f} s") from None
             raise NoAnswer(f"no answer from {place} ({type(error).__name__})") from None
         except ValidationError as error:
-            where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
-            raise NoAnswer(f"another answer than expected from {place} ({where})") from None
+            raise NoAnswer(f"another answer than expected from {place} ({_field(error)})") from None
 
     def _body(self, url: str, headers: Mapping[str, str]) -> bytes:
         # A certificate that is set for the session would give way to REQUESTS_CA_BUNDLE.
@@ -101,3 +102,10 @@ def get(model: type[_Answer], url: str) -> _Answer:
     """Return the only answer of a look, as `Server.get` does."""
     with look_at_server() as server:
         return server.get(model, url)
+
+
+def _field(error: ValidationError) -> str:
+    """Return the place of the first error: numbers and names of our fields, no other keys of the answer."""
+    fields = {name for part in AnswerPart.__subclasses__() for name in part.model_fields}
+    place = [str(each) for each in error.errors()[0]["loc"] if isinstance(each, int) or each in fields]
+    return ".".join(place) or "all of it"

@@ -1,13 +1,23 @@
 """The look at a target of each kind: what is free there, or why it gives no answer."""
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from feed_assets.core.allotment import Probe
+from feed_assets.core.limits import excerpt
 from feed_assets.core.targets import ComputeTarget, Connect, EmrServerless, Kubernetes, Local, Standalone, Yarn
 from feed_assets.targets import connect_server, emr_serverless, kubernetes, standalone, yarn
 from feed_assets.targets.json_answers import NoAnswer
+
+_log = logging.getLogger(__name__)
+
+LARGEST = 1 << 62
+"""Greatest number of an answer. The ledger keeps numbers below 2^63."""
+
+LONGEST = 500
+"""Greatest length in bytes of the reason why a target gives no answer."""
 
 
 def _of_local(target: Local, now: datetime) -> Probe:
@@ -25,8 +35,22 @@ _LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
 
 
 def look(now: datetime, target: ComputeTarget) -> Probe:
-    """Return the answer of a target. Without an answer it is offline since `now` (UTC)."""
+    """Return the answer of a target. Without an answer it is offline since `now` (UTC).
+
+    No answer of one target raises an error, because the answers of the others are kept together with it.
+    """
     try:
-        return _LOOKS[type(target)](target, now)
+        return _bounded(_LOOKS[type(target)](target, now))
     except NoAnswer as error:
-        return Probe(now, offline=str(error), since=now)
+        return Probe(now, offline=excerpt(str(error), LONGEST), since=now)
+    except Exception as error:  # noqa: BLE001 (a probe runs with those of other targets)
+        _log.exception("The probe of a compute target failed. It counts as offline.")
+        return Probe(now, offline=f"the probe failed ({type(error).__name__})", since=now)
+
+
+def _bounded(probe: Probe) -> Probe:
+    """Return a probe. Raise NoAnswer if the ledger cannot keep its numbers."""
+    numbers = (probe.total.cores, probe.total.memory, probe.free.cores, probe.free.memory, probe.queued)
+    if not all(0 <= each <= LARGEST for each in numbers):
+        raise NoAnswer("another answer than expected (cores, bytes and queue are numbers up to 2^62)")
+    return probe

@@ -2,16 +2,22 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from time import monotonic
+from uuid import UUID
 
 import pytest
+from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from pydantic import SecretStr
 
 from feed_assets import alerts
 from feed_assets.alerts import FEWEST_SECONDS, Channel, channels, deliver
+from feed_assets.core.errors import SinkUnavailable
 from feed_assets.settings import Settings
+from feed_assets.sources import openlineage
+from feed_assets.sources.openlineage import OpenLineageSink
 from feed_assets_tests.support.alert_channels import (
     NAME,
     NOW,
@@ -24,7 +30,8 @@ from feed_assets_tests.support.alert_channels import (
     undelivered_alerts,
 )
 from feed_assets_tests.support.alert_steps import raise_alert
-from feed_assets_tests.support.slow_servers import dripping
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.slow_servers import dripping, flooding
 
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
 GREETING = b"220-"
@@ -65,6 +72,38 @@ def test_slow_alert_server_is_left_at_its_deadline_and_disconnected(
     assert server.callers == 1
     assert undelivered_alerts(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
     assert "did not finish within" in logged_lines(caplog)[-1][1]
+
+
+MUCH = 32 << 20
+"""More bytes than a client's limit and the buffers of both sides together."""
+MOVED = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n"
+FLOODS = {
+    "refusals of a webhook": (to_webhook, b"POST", b"HTTP/1.1 500 no\r\n\r\n", b"0" * 65536, "answered with 500"),
+    "redirects of a webhook": (to_webhook, b"POST", MOVED + b"\r\n", b"0" * 65536, "answered with 302"),
+    "first heads": (to_webhook, b"POST", b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 4096, "no answer (ConnectionError)"),
+    "greetings": (to_mail, b"EHLO", b"", b"250-" + b"x" * 4000 + b"\r\n", "the answer is larger than 2 MiB"),
+    "refusals of a mail": (to_mail, b"RCPT", b"", b"550-" + b"x" * 4000 + b"\r\n", "the answer is larger than 2 MiB"),
+}
+
+
+@pytest.mark.parametrize("case", FLOODS)
+def test_alert_server_that_answers_without_end_fills_no_memory(ledger, caplog, monkeypatch, case):
+    make, command, head, block, why = FLOODS[case]
+    monkeypatch.setattr(alerts, "CHANNEL_SECONDS", SOON)
+    raise_alert(ledger, NAME, "late", NOW)
+    with flooding(command, head, block) as server:
+        deliver_alerts(ledger, make(server.port))
+    assert server.sent < MUCH
+    assert why in logged_lines(caplog)[-1][1]
+
+
+def test_a_long_refusal_of_a_mail_is_logged_in_short(ledger, caplog):
+    raise_alert(ledger, NAME, "late", NOW)
+    lines = (b"550-" + b"x" * 4000 + b"\r\n") * 100 + b"550 no\r\n"
+    with flooding(b"RCPT", lines, b"") as server:
+        deliver_alerts(ledger, to_mail(server.port))
+    assert "refused the mail" in logged_lines(caplog)[-1][1]
+    assert len(logged_lines(caplog)[-1][1]) < 2000
 
 
 def test_slow_proxy_and_slow_tls_server_are_left_at_their_deadline(ledger, trusted, monkeypatch):
@@ -125,3 +164,27 @@ def test_netrc_credentials_are_not_sent_to_the_webhook(ledger, tmp_path, monkeyp
         server.shutdown()
         thread.join()
     assert seen == [None]
+
+
+ENDLESS = {
+    "accepted": (b"HTTP/1.1 200 OK\r\n\r\n", nullcontext()),
+    "moved": (
+        b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n",
+        pytest.raises(SinkUnavailable, match=r"302, expected 2xx$"),
+    ),
+    "refused": (
+        b"HTTP/1.1 500 a\0b\r\n\r\n",
+        pytest.raises(SinkUnavailable, match=r"answered with 500, expected 2xx$"),
+    ),
+}
+
+
+@each_case("case", ENDLESS)
+def test_an_endpoint_that_answers_without_end_fills_no_memory(monkeypatch, case):
+    head, outcome = ENDLESS[case]
+    started = {"eventType": RunState.START, "eventTime": "2026-01-02T00:00:00Z", "producer": "https://acme.org"}
+    event = RunEvent(run=Run(str(UUID(int=1))), job=Job("t", "t/sums"), **started)
+    monkeypatch.setattr(openlineage, "EVENT_SECONDS", 30)
+    with flooding(b"POST", head, b"0" * 65536) as server, outcome:
+        OpenLineageSink(f"openlineage+http://127.0.0.1:{server.port}").publish([(1, event)])
+    assert server.sent < 32 << 20

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from feed_assets.cli.front import CheckedRequest, Front, FrontAnswer, judge
+from feed_assets.cli.front import PROOF, CheckedRequest, Front, FrontAnswer, judge
 from feed_assets_tests.support.each_case import each_case
 
 PORT, TOKEN = 3000, "the-token"
@@ -66,6 +66,7 @@ def test_a_program_passes_which_sends_neither_origin_nor_site():
 )
 def test_a_foreign_host_name_is_refused_even_with_the_token(host):
     assert status("GET", "/", {**COOKIE, "host": host}, token=TOKEN) == 403
+    assert status("GET", PROOF, {"host": host}, challenge="1") == 403
 
 
 def test_on_the_port_of_http_there_is_none_in_the_name():

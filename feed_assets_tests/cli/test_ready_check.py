@@ -6,7 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,6 +16,7 @@ from time import time
 
 import dagster as dg
 import pytest
+import uvicorn
 from dagster._daemon.types import DaemonHeartbeat
 from dagster._grpc.client import DagsterGrpcClient
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from feed_assets import heartbeats
 from feed_assets.cli import metrics_server
 from feed_assets.cli.exporter import metrics
+from feed_assets.cli.front import Front, proof
 from feed_assets.cli.metrics_server import text_of_metrics
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.heartbeats import BEAT_SECONDS, FOLDER, FRESH_SECONDS, Heartbeat, NotReady, signs
@@ -120,19 +122,21 @@ def test_a_file_that_is_no_sign_of_life_is_left_out(home, text):
     assert signs(home) == ()
 
 
-def test_a_url_is_ready_if_it_answers_200_and_the_web_ui_gets_its_token(home, monkeypatch, capsys):
-    token = "t" * 32
-    statuses = {"/health": 200, "/broken": 503, "/moved": 302}
+@pytest.fixture
+def ready(home, monkeypatch, capsys):
+    """Return a function that runs `feed-assets ready` and returns its exit code and the lines on stderr."""
 
-    def answer(handler):
-        is_known = handler.headers.get("Cookie") == f"feed_assets_{port}={token}"
-        return statuses.get(handler.path) or (200 if is_known and handler.path == "/server_info" else 403)
-
-    def ready(*arguments):
+    def run(*arguments):
         settings.cache_clear()
         return exit_and_errors(monkeypatch, capsys, "ready", *arguments)
 
-    with server(answer) as port:
+    yield run
+    settings.cache_clear()
+
+
+def test_a_url_is_ready_if_it_answers_200(ready):
+    statuses = {"/health": 200, "/broken": 503, "/moved": 302}
+    with server(lambda handler: statuses.get(handler.path, 403)) as port:
         assert ready(f"http://127.0.0.1:{port}/health")[0] == 0
         for path, status in (("broken", 503), ("moved", 302), ("", 403)):
             code, lines = ready(f"http://127.0.0.1:{port}/{path}")
@@ -140,12 +144,6 @@ def test_a_url_is_ready_if_it_answers_200_and_the_web_ui_gets_its_token(home, mo
                 1,
                 f"feed-assets: http://127.0.0.1:{port}/{path} answered {status}: expected 200. See its log.",
             )
-        code, lines = ready("web", "--port", str(port))
-        assert (code, "FEED_ASSETS_UI_TOKEN is not set" in lines[-1]) == (1, True)
-        monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", token)
-        assert ready("web", "--port", str(port))[0] == 0
-    code, lines = ready("web", "--port", str(port))
-    assert (code, "does not answer" in lines[-1], token in lines[-1]) == (1, True, False)
     code, lines = ready("https://127.0.0.1/")
     assert (code, "is no service: expected connector" in lines[-1]) == (1, True)
 
@@ -191,6 +189,83 @@ def test_a_daemon_is_ready_while_all_its_parts_have_a_fresh_heartbeat(home, monk
         instance.add_daemon_heartbeat(DaemonHeartbeat(now - 121, "SENSOR", "one"))
         code, lines = ready()
     assert (code, "no heartbeat of SENSOR for 120 s" in lines[-1]) == (1, True)
+
+
+UI_TOKEN = "t" * 32
+
+
+@contextmanager
+def web_ui(status, token=UI_TOKEN):
+    """Yield the port of a web UI with our access control, behind which each request gets `status`."""
+
+    async def app(scope, _receive, send):
+        paths.append(scope["path"])
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    paths: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        uvicorn_server = uvicorn.Server(uvicorn.Config(Front(app, port, token), lifespan="off", log_level="critical"))
+        thread = Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield port
+        finally:
+            uvicorn_server.should_exit = True
+            thread.join()
+    assert set(paths) <= {"/server_info"}
+
+
+def test_the_web_ui_is_ready_if_it_has_the_token_and_dagster_answers(ready, monkeypatch):
+    with web_ui(200) as port:
+        code, lines = ready("web", "--port", str(port))
+        assert (code, "FEED_ASSETS_UI_TOKEN is not set" in lines[-1]) == (1, True)
+        monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
+        assert ready("web", "--port", str(port))[0] == 0
+    code, lines = ready("web", "--port", str(port))
+    assert (code, "does not answer" in lines[-1], UI_TOKEN in lines[-1]) == (1, True, False)
+    with web_ui(500) as port:
+        code, lines = ready("web", "--port", str(port))
+        assert (code, lines[-1].partition("/server_info ")[2]) == (1, "answered 500: expected 200. See its log.")
+
+
+STRANGERS = {
+    "accepts anything": lambda port, challenge: b"ok",
+    "repeats the challenge": lambda port, challenge: challenge.encode(),
+    "has the answer of a web UI on another port": lambda port, challenge: proof(port + 1, UI_TOKEN, challenge).encode(),
+    "has the answer to another challenge": lambda port, challenge: proof(port, UI_TOKEN, "0" * 64).encode(),
+    "answers without end": lambda port, challenge: b"0" * (1 << 24),
+    "leaves the connection to another one": lambda port, challenge: proof(port, UI_TOKEN, challenge).encode(),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_who_has_the_port_in_place_of_the_web_ui_does_not_get_the_token(ready, monkeypatch, stranger):
+    heads = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            heads.append(f"{self.requestline} {self.headers}")
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(STRANGERS[stranger](http.server_port, self.path.partition("challenge=")[2]))
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            code, lines = ready("web", "--port", str(http.server_port))
+        finally:
+            http.shutdown()
+            thread.join()
+    assert (code, len(heads)) == (1, 1)
+    assert UI_TOKEN not in heads[0] + "".join(lines)
 
 
 def figure(text, name, **labels):

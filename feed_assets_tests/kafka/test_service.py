@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Producer
 from feed_assets.core.errors import MessageUnreadable
 from feed_assets.core.topics import signals_of
 from feed_assets.core.windows import window_of
-from feed_assets.kafka import avro, service, topic_reader
+from feed_assets.kafka import avro, offset_range, service, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.dead_letters import Open, letters, opened, settle
 from feed_assets.kafka.lag import lag
@@ -242,7 +242,8 @@ def test_schemas_in_turn_pause_their_partition_and_other_partitions_are_read(wor
     world.check(2)
 
 
-def test_short_messages_that_stand_for_long_lines_pause_their_partition(world, monkeypatch):
+@pytest.mark.parametrize(("seconds", "many"), [(3600.0, 2_000), (0.0, 4)], ids=["long lines", "slow messages"])
+def test_short_messages_that_stand_for_long_lines_or_are_slow_pause_their_partition(world, monkeypatch, seconds, many):
     symbols = {"type": "enum", "name": "Long", "symbols": ["x" * 1000]}
     fields = [*FIELDS, {"name": "listed", "type": {"type": "array", "items": symbols}}]
     monkeypatch.setattr(service, "LOOKUP_SECONDS", 3600.0)
@@ -256,11 +257,12 @@ def test_short_messages_that_stand_for_long_lines_pause_their_partition(world, m
     with world.connector() as running:
         send(1, 1)
         running.wait(lambda: world.reached(1) == 1, "the schema to be known")
+        monkeypatch.setattr(offset_range, "SLOW_SECONDS", seconds)
         monkeypatch.setattr(service, "EXTRA_SECONDS", 0.0)
         for _ in range(3):
-            send(2_000, 0)
+            send(many, 0)
         running.wait(lambda: world.reached(0) == 1, "the first long line")
-        send(1_000, 1)
+        send(many // 2, 1)
         running.wait(lambda: world.reached(1) == 2, "the other partition")
         assert world.reached(0) == 1
         monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)

@@ -173,6 +173,18 @@ def test_a_read_ends_with_the_message_whose_context_fills_it_and_the_next_read_c
     assert [each.correlation_id for each in read_all(with_avro, first.position)[0]] == ["c-2", "c-3", "c-4"]
 
 
+def test_a_read_ends_once_decoding_took_too_long_and_the_next_read_continues(theirs, with_avro, monkeypatch):
+    schema_id = with_avro.schemas.register(f"{theirs.topic}-value", LISTED)
+    for number in range(3):
+        send(theirs, listed(schema_id, number, 2))
+    monkeypatch.setattr(topic_events, "monotonic", count(0, 1_000).__next__)
+    batch, found = with_avro.read(None, 10), []
+    while batch.events:
+        found.append([each.correlation_id for each in batch.events])
+        batch = with_avro.read(batch.position, 10)
+    assert found == [["c-0"], ["c-1"], ["c-2"]]
+
+
 @pytest.mark.parametrize(("most", "seconds", "rows"), [(3, 0, [3, 3, 2]), (100, 1_000, [1] * 8)])
 def test_a_read_ends_after_many_or_slow_requests_for_schemas_and_the_next_read_continues(
     theirs, with_avro, monkeypatch, most, seconds, rows

@@ -30,7 +30,9 @@ DECIMALS = {
     "1.55": Decimal("1.55"), "1.5": Decimal("1.50"), "1.5500": Decimal("1.55"), "-3": Decimal("-3.00"),
     "999.99": Decimal("999.99"),
     "1.555": FINE, "1.0000000000000000000001": FINE, "1e3": REFUSED, "1000": REFUSED, "1000000000000000000000": REFUSED,
-    "NaN": REFUSED, " 1": REFUSED, "1.": REFUSED, ".5": REFUSED, "1.55\n": REFUSED,
+    "NaN": REFUSED, " 1": REFUSED, "1.": REFUSED, ".5": REFUSED, "1.55\n": REFUSED, "1.5555x": REFUSED,
+    "1." + "0" * 998: Decimal("1.00"), "1." + "0" * 999: REFUSED,  # 1,000 bytes, and one more
+    "1." + "0" * 400_000 + "1": FINE, "1" * 400_000: REFUSED,  # hours, if the time grew with the square
 }  # fmt: skip
 BOOLEANS = {
     "true": True, "False": False, "TRUE": True,

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from socket import create_server, socket
+from socket import SHUT_RDWR, create_server, socket
 from threading import Event, Thread
 
 
@@ -40,3 +40,52 @@ def dripping(beginning: bytes, tls: ssl.SSLContext | None = None) -> Iterator[Dr
         Thread(target=serve, daemon=True).start()
         yield server
         over.set()
+
+
+MOST_SENT = 64 << 20
+"""Bytes after which `flooding` ends, so that a client that reads all of it fails its test and not the machine."""
+
+
+@dataclass
+class Flooding:
+    """A server that answers without end. `sent` is the number of bytes that its callers' connections have taken."""
+
+    port: int
+    sent: int = 0
+
+
+@contextmanager
+def flooding(command: bytes, head: bytes, block: bytes) -> Iterator[Flooding]:
+    """Run a server until the block ends. It answers `250 ok` to each line until one begins with `command`.
+
+    It answers that line by `head`, and by `block` again and again.
+    """
+
+    def flood(caller: socket) -> None:
+        with suppress(OSError), caller, caller.makefile("rb") as lines:
+            caller.sendall(b"220 ready\r\n" if command in (b"EHLO", b"RCPT") else b"")
+            for line in lines:
+                is_answered = line.upper().startswith(command)
+                caller.sendall(head if is_answered else b"250 ok\r\n")
+                while block and is_answered and server.sent < MOST_SENT:
+                    caller.sendall(block)
+                    server.sent += len(block)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threads.append(Thread(target=flood, args=(listening.accept()[0],)))
+                threads[-1].start()
+
+    threads: list[Thread] = []
+    with create_server(("127.0.0.1", 0)) as listening:
+        server = Flooding(listening.getsockname()[1])
+        accepting = Thread(target=serve)
+        accepting.start()
+        try:
+            yield server
+        finally:
+            listening.shutdown(SHUT_RDWR)
+    accepting.join()
+    for each in threads:
+        each.join()

@@ -17,7 +17,7 @@ from feed_assets.targets import connect_server, json_answers, standalone, yarn
 from feed_assets.targets.json_answers import LARGEST, NoAnswer
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import free_ports
-from feed_assets_tests.support.slow_servers import dripping
+from feed_assets_tests.support.slow_servers import dripping, flooding
 from feed_assets_tests.support.target_doubles import METRICS, http_double, master, queue, scheduler, worker
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -135,6 +135,24 @@ def connect_double(address, credentials=None):
 
 def connect_look(remote):
     return connect_server.look(Connect(kind="connect", remote=SecretStr(remote), cores=4, memory="8g"), NOW)
+
+
+FLOODS = {
+    "a chunk's length": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        r"no answer from .* \(ChunkedEncodingError\)",
+    ),
+    "a redirect": (b"HTTP/1.1 302 Found\r\nLocation: /other\r\n\r\n", "answers with 302, expected 200"),
+}
+
+
+@pytest.mark.parametrize("case", FLOODS)
+def test_a_master_that_answers_without_end_fills_no_memory(monkeypatch, case):
+    head, why = FLOODS[case]
+    monkeypatch.setattr(json_answers, "PROBE_SECONDS", 30)
+    with flooding(b"GET", head, b"0" * 65536) as server, pytest.raises(NoAnswer, match=why):
+        standalone.look(spark_at(f"http://127.0.0.1:{server.port}"), NOW)
+    assert server.sent < 32 << 20
 
 
 def test_a_connect_server_that_answers_has_the_size_of_the_settings(monkeypatch):

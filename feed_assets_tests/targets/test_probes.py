@@ -1,5 +1,6 @@
 """Answers are shared through the ledger: many who ask cost one request, and a lost target rests for a while."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -7,12 +8,13 @@ import pytest
 
 from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import Amount
-from feed_assets.core.targets import Local, Standalone
+from feed_assets.core.targets import Kubernetes, Local, Standalone, Yarn
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
-from feed_assets.targets import probes
-from feed_assets_tests.support.target_doubles import http_double, master, worker
+from feed_assets.targets import looks, probes
+from feed_assets_tests.support.kubernetes_answers import as_list
+from feed_assets_tests.support.target_doubles import METRICS, http_double, master, worker
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -90,3 +92,44 @@ def test_a_target_whose_size_is_set_has_that_of_the_own_settings_whatever_anothe
     assert probes.answers(ledger, mine, NOW)["here"].total == Amount(2, 2 << 30)
     target_probes.lose(ledger, "here", NOW)
     assert probes.answers(ledger, mine, NOW)["here"].offline == target_probes.LOST
+
+
+QUOTA_PATH = "/api/v1/namespaces/etl/resourcequotas"
+PODS_PATH = "/api/v1/namespaces/etl/pods"
+
+
+def quota(**hard):
+    return as_list("ResourceQuota", {"status": {"hard": hard, "used": {}}})
+
+
+HUGE = {"totalMB": 1 << 50}
+HOSTILE = {
+    "sums": (Standalone, {"/json/": master(*[worker(1 << 40, 0, 1 << 40)] * 20)}, r"numbers up to 2\^62"),
+    "quantities": (Kubernetes, {QUOTA_PATH: quota(cpu="9e99"), PODS_PATH: as_list("Pod")}, r"\(a quantity\)"),
+    "one number": (Yarn, {"/ws/v1/cluster/metrics": {"clusterMetrics": METRICS["clusterMetrics"] | HUGE}}, "expected"),
+    "names": (Kubernetes, {QUOTA_PATH: quota(**{"a\0b" * 9: 1})}, r"expected from .* \(items\.0\.status\.hard\)$"),
+    "nesting": (Standalone, {"/json/": b"[" * 100_000}, "another answer than expected"),
+}
+
+
+def target_of(kind, url):
+    more = {"master": "spark://h:7077"} if kind is Standalone else {"namespace": "etl"} if kind is Kubernetes else {}
+    more |= {"token_file": None, "ca_file": None} if kind is Kubernetes else {}
+    return kind.model_construct(kind=kind.__name__.lower(), url=url, **more)
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_answer_counts_as_offline_and_leaves_the_answers_of_others(ledger, case):
+    kind, answers, why = HOSTILE[case]
+    with http_double(**answers) as double:
+        targets = {"bad": target_of(kind, double.url), "good": Local(kind="local", cores=2, memory="4g")}
+        found = probes.answers(ledger, targets, NOW)
+    assert re.search(why, found["bad"].offline)
+    assert found["good"].free.cores == 2
+    assert target_probes.answers(ledger, [*targets], NOW + timedelta(seconds=1)) == (found, [])
+
+
+def test_a_look_that_fails_by_a_mistake_of_ours_counts_as_offline_too(ledger, double, monkeypatch, caplog):
+    monkeypatch.setitem(looks._LOOKS, Standalone, lambda *_: 1 // 0)
+    assert probes.answers(ledger, targets_at(double), NOW)["etl-a"].offline == "the probe failed (ZeroDivisionError)"
+    assert "division" in caplog.text
