@@ -193,6 +193,12 @@ class Placement:
     reason: str
 
 
+class Nowhere(str):
+    """The reason in words why no target will ever hold a request, as long as settings and targets are the same."""
+
+    __slots__ = ()
+
+
 @dataclass
 class _Pass:
     """One pass over the queue: the rooms that are left, and the targets that are kept for a request in front."""
@@ -230,7 +236,7 @@ class _Pass:
     def _why(self, request: QueueEntry, fitting: Mapping[str, Room]) -> str:
         needs = f"{NEEDS}{request.resources.amount}"
         if not fitting:
-            return f"{needs}, but {_why_none(request.resources, self.rooms)}"
+            return Nowhere(f"{needs}, but {_why_none(request.resources, self.rooms)}")
         return f"{needs}: {shortened([self._state(name, request) for name in sorted(fitting)], _NAMED)}"
 
     def _because(self, name: str, fitting: Mapping[str, Room]) -> str:

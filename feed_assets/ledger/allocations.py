@@ -157,7 +157,7 @@ def _row(entry: QueueEntry, place: Placement | str, now: datetime) -> dict[str, 
         "targets": json.dumps(sorted(entry.usable or ())),
     }
     if not isinstance(place, Placement):
-        return {**values, "target": None, "cores": None, "memory": None, "reason": place}
+        return {**values, "target": None, "cores": None, "memory": None, "reason": str(place)}
     amount = {"cores": place.amount.cores, "memory": place.amount.memory}
     return {**values, **amount, "target": place.target, "reason": place.reason}
 
@@ -178,7 +178,7 @@ def _note(
         for item in request.items:
             row = {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_id": request.id}
             granted += [] if isinstance(place, str) else [row]
-            waits += [row | {"its_reason": place}] if isinstance(place, str) else []
+            waits += [row | {"its_reason": str(place)}] if isinstance(place, str) else []
     of_output = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
     noting = sa.update(due).where(of_output).values(allocation=sa.bindparam("its_id"))
     if granted:

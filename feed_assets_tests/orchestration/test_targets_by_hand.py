@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 import sqlalchemy as sa
 
+from feed_assets import Resources
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import allocations, runs
 from feed_assets.ledger.allocations import LOOK_AGAIN
@@ -152,3 +153,15 @@ def test_steps_of_one_run_have_resources_of_their_own_and_old_partitions_stand_b
     (row, *_) = waited
     assert (row.id, row.output) == (f"run {result.run_id} t__sums", f"{SUMS}/{NEXT_DAY}")
     assert row.history
+
+
+def test_a_run_that_no_target_will_ever_hold_does_not_wait(setting, in_pauses):
+    setting(targets=json.dumps({"here": HERE}))
+    feed = raw_feed()
+    lake = harness(feed, sums_of(feed, resources=Resources(labels=["gpu"])))
+    lake.drop(RAW, DAY, rows(1))
+    in_pauses(lambda: pytest.fail("the run waits"))
+    result = lake.runner.execute(by_hand(DAY))
+    assert "no target has the labels gpu" in str(why_failed(result))
+    assert "No wait can change that" in str(why_failed(result))
+    assert allocated() == []

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Secret
 
-from feed_assets.core.allotment import Placement, QueueEntry
+from feed_assets.core.allotment import Nowhere, Placement, QueueEntry
 from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
 from feed_assets.core.resources import Resources
 from feed_assets.core.target_types import RESOURCE_KEYS
@@ -174,13 +174,15 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
 
 
 def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
-    """Ask again and again until there is room. Raise ResourcesBusy if patience ends first."""
+    """Ask again and again until there is room. Raise ResourcesBusy if patience ends first, or no target will do."""
     has_told = False
     while True:
         now = utc_now()
         place = allocations.ask(ledger, entry, run_id, rooms_now(ledger, now), now)
         if isinstance(place, Placement):
             return place
+        if isinstance(place, Nowhere):
+            raise ResourcesBusy(f"{place}. No wait can change that: correct the dataset's resources, or the targets.")
         if not patience.seconds_left:
             raise ResourcesBusy(
                 f"{place}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
