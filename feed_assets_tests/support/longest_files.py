@@ -6,6 +6,8 @@ TESTS = Path(__file__).parents[1]
 LONGEST = (
     "integration/test_demo.py",
     "defs/test_retail.py",
+    "deploy/test_installation.py",
+    "faults/test_spark_targets.py",
     "integration/test_web_ui.py",
     "soak/test_killed_runs.py",
     "soak/test_soak.py",
@@ -13,6 +15,7 @@ LONGEST = (
     "faults/test_spark_cluster.py",
     "integration/test_planted_secrets.py",
     "faults/test_many_waiting.py",
+    "ledger/test_allocations.py",
     "runs/test_build.py",
     "cli/test_run.py",
     "orchestration/test_attempts.py",
