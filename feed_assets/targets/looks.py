@@ -51,6 +51,6 @@ def look(now: datetime, target: ComputeTarget) -> Probe:
 def _bounded(probe: Probe) -> Probe:
     """Return a probe. Raise NoAnswer if the ledger cannot keep its numbers."""
     numbers = (probe.total.cores, probe.total.memory, probe.free.cores, probe.free.memory, probe.queued)
-    if not all(0 <= each <= LARGEST for each in numbers):
+    if not all(abs(each) <= LARGEST for each in numbers):  # What is free may be less than nothing.
         raise NoAnswer("another answer than expected (cores, bytes and queue are numbers up to 2^62)")
     return probe

@@ -133,3 +133,9 @@ def test_a_look_that_fails_by_a_mistake_of_ours_counts_as_offline_too(ledger, do
     monkeypatch.setitem(looks._LOOKS, Standalone, lambda *_: 1 // 0)
     assert probes.answers(ledger, targets_at(double), NOW)["etl-a"].offline == "the probe failed (ZeroDivisionError)"
     assert "division" in caplog.text
+
+
+def test_a_target_on_which_others_have_more_than_it_has_is_full_and_not_offline(ledger, double, monkeypatch):
+    monkeypatch.setitem(looks._LOOKS, Standalone, lambda _, now: Probe(now, Amount(8, 8), Amount(-4, -4)))
+    found = probes.answers(ledger, targets_at(double), NOW)["etl-a"]
+    assert (found.offline, found.free) == (None, Amount(-4, -4))
