@@ -30,7 +30,7 @@ class Figure:
 def figures(now: datetime) -> list[Figure]:
     """Return the figures of each part. A part that cannot be read is missing, and has 0 in `feed_assets_up`."""
     read, problems = list[Figure](), dict[str, str]()
-    parts = {"ledger": _of_ledger, "dagster": _of_dagster, "services": _of_services}
+    parts = {"ledger": _of_ledger, "targets": _of_targets, "dagster": _of_dagster, "services": _of_services}
     for name, part in parts.items():
         with failing_alone(problems, name):
             read += [*part(now)]
@@ -57,6 +57,34 @@ def _of_ledger(now: datetime) -> Iterator[Figure]:
     ends = tuple(((state,), float(count)) for state, count in sorted(ended.items()))
     yield Figure("runs_ended_last_hour", "Builds that ended in the last hour, by their state", ("state",), ends)
     yield Figure("alerts_open", "Open alerts", (), _only(opened))
+
+
+def _of_targets(now: datetime) -> Iterator[Figure]:
+    """Yield the figures of compute targets, by their last answers. There are none if none is configured."""
+    from feed_assets.cli.loaded_location import ledger_of_settings
+    from feed_assets.ledger import allocations, target_probes
+    from feed_assets.settings import settings
+
+    names = sorted(settings().targets.get_secret_value())
+    if not names:
+        return
+    with ledger_of_settings(makes=False).read() as connection:
+        probes = target_probes.last_answers(connection, names, now)
+        granted, queue = allocations.grants(connection), allocations.waiting(connection, now)
+    by = ("target",)
+    given = tuple(((name,), float(sum(each.amount.cores for each in granted.get(name, ())))) for name in names)
+    free = tuple(((name,), float(each.free.cores)) for name, each in probes.items() if not each.offline)
+    total = tuple(((name,), float(each.total.cores)) for name, each in probes.items() if not each.offline)
+    silent = tuple(((name,), float(each.offline is not None)) for name, each in probes.items())
+    yield Figure("target_cores", "Cores of a compute target, by its last answer", by, total)
+    yield Figure("target_cores_free", "Free cores of a compute target, by its last answer", by, free)
+    yield Figure("target_cores_given", "Cores of a compute target that our runs have", by, given)
+    yield Figure("target_offline", "Whether a compute target is offline", by, silent)
+    longest = max((now - each.since for each in queue), default=timedelta())
+    yield Figure("resource_requests_waiting", "Runs that wait for resources", (), _only(len(queue)))
+    yield Figure(
+        "resource_requests_seconds", "Seconds that the first of them has waited", (), _only(longest.total_seconds())
+    )
 
 
 def _of_dagster(now: datetime) -> Iterator[Figure]:

@@ -1,5 +1,6 @@
 """Readiness of services, red if one does not work, and figures of a ledger with known content."""
 
+import json
 import os
 import shutil
 import socket
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -26,9 +28,11 @@ from feed_assets.cli import metrics_server
 from feed_assets.cli.exporter import metrics
 from feed_assets.cli.front import Front, proof
 from feed_assets.cli.metrics_server import text_of_metrics
+from feed_assets.core.allotment import Probe, QueueEntry, Room
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.resources import Amount, Resources
 from feed_assets.heartbeats import BEAT_SECONDS, FOLDER, FRESH_SECONDS, Heartbeat, NotReady, signs
-from feed_assets.ledger import alerts, due, runs
+from feed_assets.ledger import alerts, allocations, due, runs, target_probes
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.cli.main_call import exit_and_errors
@@ -296,12 +300,29 @@ def test_metrics_have_the_due_list_runs_and_alerts_of_the_ledger(home, ledger):
     assert (figure(text, "runs_running"), figure(text, "alerts_open")) == (1, 1)
     assert figure(text, "service_tables", service="loader-main", host=HOST) == 3
     assert figure(text, "service_heartbeat_seconds", service="loader-main", host=HOST) < 60
-    assert {part: figure(text, "up", part=part) for part in ("ledger", "dagster", "services")} == {
-        "ledger": 1,
-        "dagster": 1,
-        "services": 1,
-    }
+    parts = ("ledger", "targets", "dagster", "services")
+    assert {figure(text, "up", part=part) for part in parts} == {1}
     assert "not a name" not in text
+
+
+def test_metrics_have_the_cores_of_compute_targets_and_the_requests_that_wait(home, ledger, monkeypatch):
+    now = datetime.now(UTC)
+    local = {"kind": "local", "cores": 8, "memory": "8g"}
+    monkeypatch.setenv("FEED_ASSETS_TARGETS", json.dumps({"here": local, "away": local, "new": local}))
+    settings.cache_clear()
+    free = Probe(now, Amount(8, 8 << 30), Amount(5, 8 << 30))
+    target_probes.keep(ledger, {"here": free, "away": Probe(now, offline="no answer", since=now)})
+    entry = QueueEntry("one", Resources(cores=2), is_history=False, since=now)
+    room = Room(free.total, free.free)
+    for name, rooms in (("one", {"here": room}), ("two", {"here": replace(room, closed="offline")})):
+        found = allocations.Rooms(frozenset(rooms), lambda _, rooms=rooms: rooms)
+        allocations.ask(ledger, replace(entry, name=name, since=now - timedelta(minutes=2)), name, found, now)
+    text = text_of_metrics()
+    cores = [figure(text, f"target_cores{which}", target="here") for which in ("", "_free", "_given")]
+    assert cores == [8, 5, 2]
+    assert [figure(text, "target_offline", target=name) for name in ("here", "away")] == [0, 1]
+    assert figure(text, "resource_requests_waiting") == 1
+    assert 120 <= figure(text, "resource_requests_seconds") < 200
 
 
 def test_a_ledger_that_is_away_leaves_the_other_figures(home, monkeypatch, capsys):
