@@ -80,11 +80,9 @@ def _of_targets(now: datetime) -> Iterator[Figure]:
     yield Figure("target_cores_free", "Free cores of a compute target, by its last answer", by, free)
     yield Figure("target_cores_given", "Cores of a compute target that our runs have", by, given)
     yield Figure("target_offline", "Whether a compute target is offline", by, silent)
-    longest = max((now - each.since for each in queue), default=timedelta())
+    longest = max((now - each.since for each in queue), default=timedelta()).total_seconds()
     yield Figure("resource_requests_waiting", "Runs that wait for resources", (), _only(len(queue)))
-    yield Figure(
-        "resource_requests_seconds", "Seconds that the first of them has waited", (), _only(longest.total_seconds())
-    )
+    yield Figure("resource_requests_seconds", "Seconds that the first of them has waited", (), _only(longest))
 
 
 def _of_dagster(now: datetime) -> Iterator[Figure]:
