@@ -70,15 +70,15 @@ def _of_targets(now: datetime) -> Iterator[Figure]:
         return
     with ledger_of_settings(makes=False).read() as connection:
         probes = target_probes.last_answers(connection, names, now)
-        granted, queue = allocations.grants(connection), allocations.waiting(connection, now)
+        grants, queue = allocations.grants(connection), allocations.waiting(connection, now)
     by = ("target",)
-    given = tuple(((name,), float(sum(each.amount.cores for each in granted.get(name, ())))) for name in names)
+    granted = tuple(((name,), float(sum(each.amount.cores for each in grants.get(name, ())))) for name in names)
     free = tuple(((name,), float(each.free.cores)) for name, each in probes.items() if not each.offline)
     total = tuple(((name,), float(each.total.cores)) for name, each in probes.items() if not each.offline)
     silent = tuple(((name,), float(each.offline is not None)) for name, each in probes.items())
     yield Figure("target_cores", "Cores of a compute target, by its last answer", by, total)
     yield Figure("target_cores_free", "Free cores of a compute target, by its last answer", by, free)
-    yield Figure("target_cores_given", "Cores of a compute target that our runs have", by, given)
+    yield Figure("target_cores_given", "Cores of a compute target that our runs have", by, granted)
     yield Figure("target_offline", "Whether a compute target is offline", by, silent)
     longest = max((now - each.since for each in queue), default=timedelta()).total_seconds()
     yield Figure("resource_requests_waiting", "Runs that wait for resources", (), _only(len(queue)))
