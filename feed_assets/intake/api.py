@@ -240,7 +240,10 @@ async def _answer(
                 door.rates.check(key)  # Other requests with this key may have been counted meanwhile.
 
             await _receive(request, body)
-            answer = await accept(await body.unpacked(turn), kind)
+            data = await body.unpacked(turn)
+            # The key may have been revoked while the body arrived or waited for its turn.
+            door.keys.of(request.headers.get("authorization", ""), door.receiver.services.now())
+            answer = await accept(data, kind)
         events = answer.accepted + answer.rejected
     finally:
         body.let_go()

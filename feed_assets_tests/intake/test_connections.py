@@ -174,10 +174,15 @@ def test_a_connection_belongs_to_a_partner_until_its_key_is_revoked(door, partne
         assert partner.get("/health").ok, "of a stranger"
         theirs.sendall(request.removeprefix(HEAD))
         assert status_of_next(answers) == 200
+        before = len(states)
+        theirs.sendall(request[:-1])
+        wait_until(lambda: len(states) > before, "the key is looked at")
         authentication.revoke(ledger, "men", None, NOW)
         door.keys.load()
+        theirs.sendall(request[-1:])
+        assert status_of_next(answers) == 401, "revoked while its body arrived"
         theirs.sendall(request)
-        assert (status_of_next(answers), states) == (401, [False, True, True, True])
+        assert (status_of_next(answers), states) == (401, [False, *[True] * 8]), "at the head and after the body"
         assert partner.get("/health").ok
         theirs.setblocking(False)
         assert theirs.recv(1) == b"", "it was the oldest without a valid key"

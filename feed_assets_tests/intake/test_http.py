@@ -108,7 +108,7 @@ def test_every_key_is_compared_in_constant_time_even_an_unknown_one(partner, mon
         authentication.hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), a == b)[1]
     )
     Partner(partner.url, partner.key if key is None else key).post(lines(event(1)))
-    assert compared == [(64, 64)]
+    assert compared == [(64, 64)] * (2 if key is None else 1), "a valid key is compared again after the body"
 
 
 def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
