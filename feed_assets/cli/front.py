@@ -122,9 +122,13 @@ def _name(port: int) -> str:
 
 
 def _is_visit(request: CheckedRequest) -> bool:
-    """Return whether a person follows a link on another page. The other page cannot read the answer."""
+    """Return whether a person follows a link on another page. The other page cannot read the answer.
+
+    No other page may open a notebook: Dagster shows it with its scripts, which would have the person's rights.
+    """
     modes = (request.header("sec-fetch-mode"), request.header("sec-fetch-dest"))
-    return request.method == "GET" and modes == ("navigate", "document")
+    is_notebook = "notebook" in request.path.casefold().split("/")
+    return request.method == "GET" and modes == ("navigate", "document") and not is_notebook
 
 
 def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:

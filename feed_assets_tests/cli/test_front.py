@@ -95,6 +95,7 @@ def test_a_link_of_another_page_may_be_followed_but_not_by_a_form_nor_into_a_fra
     visit = {**COOKIE, **VISIT, "sec-fetch-site": "cross-site"}
     assert ask("GET", "/assets", visit) is None
     assert status("POST", "/graphql", visit | JSON) == 403
+    assert (status("GET", "/notebook", visit), status("GET", "/dagit/notebook/", visit)) == (403, 403)
     assert status("GET", "/assets", {**visit, "sec-fetch-dest": "iframe"}) == 403
 
 
