@@ -84,6 +84,7 @@ def test_a_partition_is_built_through_the_processes_of_the_layout(lake, monkeypa
     assert status == 200
     assert [line for line in text.splitlines() if line.startswith("feed_assets_up")] == [
         'feed_assets_up{part="ledger"} 1.0',
+        'feed_assets_up{part="targets"} 1.0',
         'feed_assets_up{part="dagster"} 1.0',
         'feed_assets_up{part="services"} 1.0',
     ]
