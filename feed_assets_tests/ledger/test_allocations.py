@@ -213,7 +213,7 @@ def smalls_and_a_big_one(steps):
         ]
         running = [(ends, cores) for ends, cores in running if ends > minute]
         used = sum(cores for _, cores in running)
-        free = {"x": Room(rooms["x"].total, Amount(8 - used, 64 * GIB))}
+        free = {"x": Room(rooms["x"].total, Amount(8 - used, 64 * GIB), granted=Amount(used, 0))}
         places = allotment.allot(waiting, free, now)
         served = {name for name, place in places.items() if isinstance(place, Placement)}
         if "big" in served:
