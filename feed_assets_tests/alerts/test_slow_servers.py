@@ -1,10 +1,12 @@
 """Servers that drip: a delivery has one deadline for all of it, and a tick its own for all deliveries."""
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from threading import enumerate as all_threads
 from time import monotonic
 from uuid import UUID
 
@@ -31,6 +33,7 @@ from feed_assets_tests.support.alert_channels import (
 )
 from feed_assets_tests.support.alert_steps import raise_alert
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.slow_servers import dripping, flooding
 
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
@@ -106,6 +109,7 @@ def test_a_long_refusal_of_a_mail_is_logged_in_short(ledger, caplog):
     assert len(logged_lines(caplog)[-1][1]) < 2000
 
 
+@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 def test_slow_proxy_and_slow_tls_server_are_left_at_their_deadline(ledger, trusted, monkeypatch):
     raise_alert(ledger, NAME, "late", NOW)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", os.environ["SSL_CERT_FILE"])
@@ -118,6 +122,9 @@ def test_slow_proxy_and_slow_tls_server_are_left_at_their_deadline(ledger, trust
         deliver_alerts(ledger, by_webhook(Receiver("https://webhook.example/hook")))
         assert proxy.gone.wait(5)
         assert proxy.callers == 1
+    # Python leaves a socket open that is reset before its TLS begins. Its warning belongs here, not to a later test.
+    wait_until(lambda: not any("_settle" in each.name for each in all_threads()), "the deliveries to end")
+    gc.collect()
 
 
 def test_expired_tick_leaves_each_channel_the_minimum_seconds(ledger, monkeypatch):
