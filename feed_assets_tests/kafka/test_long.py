@@ -18,7 +18,7 @@ from feed_assets.kafka.signals import CUT, LEFT
 from feed_assets_tests.support.kafka_topics import POISON, World, header
 from feed_assets_tests.support.servers import wait_until
 
-LONG = os.urandom(500_000)
+LONG = b"\1" + os.urandom(499_999)
 
 
 def narrow(world: World, partitions: int = 1, limit: int = 20_000) -> None:
