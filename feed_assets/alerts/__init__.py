@@ -241,8 +241,8 @@ class _Mail:
         except OSError as error:
             raise AlertChannelDown(f"cannot send mail through {self.host}: {excerpt(reason_of(error))}") from error
         if refused:
-            names = (notice.name, notice.state, self.host, excerpt(str(refused)))
-            _log.warning("Alert %s, %s: %s refused these receivers: %s", *names)
+            text = excerpt(str(refused))
+            _log.warning("Alert %s, %s: %s refused these receivers: %s", notice.name, notice.state, self.host, text)
 
     @contextmanager
     def _session(self, opened: list[Opened]) -> Generator[smtplib.SMTP]:

@@ -15,7 +15,7 @@ import typer
 
 from feed_assets.cli.compute_log_looks import look_at_compute_logs
 from feed_assets.cli.kafka_looks import KafkaLooks
-from feed_assets.cli.loaded_location import Module, load_graph
+from feed_assets.cli.loaded_location import Module, found_instance, load_graph
 from feed_assets.cli.queue_looks import Doubtful, QueueLooks
 from feed_assets.cli.show import View, show
 from feed_assets.cli.target_looks import TargetLooks
@@ -174,14 +174,11 @@ class _Doctor:
         return str(folder)
 
     def daemon(self) -> str:
-        import dagster as dg
-
         from feed_assets.orchestration.runner import alive_daemons
 
-        if not (self._home / "dagster.yaml").exists():
+        if (opened := found_instance(self._home)) is None:
             raise Doubtful("the daemon has never run here.")
-        os.environ["DAGSTER_HOME"] = str(self._home)
-        with dg.DagsterInstance.get() as instance:
+        with opened as instance:
             alive = alive_daemons(instance)
         return "runs" if alive else "does not run: here, `feed-assets run` does the daemon's work"
 

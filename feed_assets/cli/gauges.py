@@ -1,6 +1,5 @@
 """Figures for `feed-assets metrics`: of the ledger, of Dagster's daemon and sensors, and of services in this home."""
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -87,12 +86,11 @@ def _of_targets(now: datetime) -> Iterator[Figure]:
 
 def _of_dagster(now: datetime) -> Iterator[Figure]:
     """Yield the figures of Dagster's daemon. There are none if Dagster was never used in this home."""
-    import dagster as dg
+    from feed_assets.cli.loaded_location import found_instance
 
-    if not (home() / "dagster.yaml").exists():
+    if (opened := found_instance(home())) is None:
         return
-    os.environ["DAGSTER_HOME"] = str(home())
-    with dg.DagsterInstance.get() as instance:
+    with opened as instance:
         beats = {name: each.last_heartbeat for name, each in instance.get_daemon_statuses().items()}
         ticks = [*_last_ticks(instance)]
     ages = tuple(((name,), now.timestamp() - beat.timestamp) for name, beat in sorted(beats.items()) if beat)

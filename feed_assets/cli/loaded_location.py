@@ -152,6 +152,16 @@ def open_instance() -> "dg.DagsterInstance":
     return dg.DagsterInstance.from_ref(ref._replace(compute_logs_data=captured))
 
 
+def found_instance(folder: Path) -> "dg.DagsterInstance | None":
+    """Open a home's Dagster instance as it is. Return None if it has none."""
+    if not (folder / "dagster.yaml").exists():
+        return None
+    import dagster as dg
+
+    os.environ["DAGSTER_HOME"] = str(folder)
+    return dg.DagsterInstance.get()
+
+
 @contextmanager
 def dynamic_partitions(graph: "Graph") -> "Generator[None]":
     """Read dynamic partitions from Dagster's instance. There are none if Dagster's home does not exist."""

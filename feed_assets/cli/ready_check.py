@@ -1,6 +1,5 @@
 """`feed-assets ready`: whether one service works, as an exit code for systemd, compose and Kubernetes."""
 
-import os
 from contextlib import closing
 from datetime import UTC, datetime
 from secrets import compare_digest, token_hex
@@ -103,14 +102,13 @@ def _has_loaded(port: int) -> None:
 
 def _has_heartbeats(now: float) -> None:
     """Raise NotReady unless all parts of the daemon gave a heartbeat within `HEARTBEAT_SECONDS`."""
-    import dagster as dg
+    from feed_assets.cli.loaded_location import found_instance
 
-    if not (home() / "dagster.yaml").exists():
+    if (opened := found_instance(home())) is None:
         raise NotReady(
             f"{home()} has no Dagster instance: expected its dagster.yaml. Set DAGSTER_HOME as the daemon has it."
         )
-    os.environ["DAGSTER_HOME"] = str(home())
-    with dg.DagsterInstance.get() as instance:
+    with opened as instance:
         beats, parts = instance.get_daemon_heartbeats(), instance.get_required_daemon_types()
     oldest = now - HEARTBEAT_SECONDS
     if silent := sorted(name for name in parts if name not in beats or beats[name].timestamp < oldest):

@@ -248,8 +248,9 @@ class _Pass:
     def _state(self, name: str, request: QueueEntry | None) -> str:
         """Return the state of a target in words."""
         room, first = self.rooms[name], self.kept.get(name)
-        is_kept = first is not None and first != request and not room.closed
-        return f"{name} is kept for {first.output}" if first and is_kept else f"{name} {room.in_words}"
+        if first and first != request and not room.closed:
+            return f"{name} is kept for {first.output}"
+        return f"{name} {room.in_words}"
 
 
 def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime) -> dict[str, Placement | str]:

@@ -181,14 +181,14 @@ class EmrServerless(_Target):
 
     def needs(self, resources: Resources) -> Amount:
         """Return the amount of the workers of all executors, and of the driver's."""
-        worker = worker_of_emr(1, with_overhead(_heap(resources)))
+        worker = _executor_of_emr(resources)
         return Amount(resources.cores * worker.cores, resources.cores * worker.memory) + _DRIVER_OF_EMR
 
     def spark(self, resources: Resources) -> dict[str, str]:
         """Return the Spark configuration of a run's job. The master is a name: AWS sets it."""
-        worker = worker_of_emr(1, with_overhead(_heap(resources)))
+        worker = _executor_of_emr(resources)
         executors = {**_fixed_number(resources), **_executors(resources), "spark.executor.cores": str(worker.cores)}
-        driver = {"spark.driver.cores": "1", "spark.driver.memory": "4g"}
+        driver = {"spark.driver.cores": "1", "spark.driver.memory": _DRIVER_HEAP_OF_EMR}
         return {"spark.master": f"emr-serverless:{self.application_id}", **driver, **executors}
 
 
@@ -210,7 +210,12 @@ def with_overhead(heap: int) -> int:
     return heap + max(_OVERHEAD, heap // _OVERHEAD_SHARE)
 
 
-_DRIVER_OF_EMR = worker_of_emr(1, with_overhead(4 << 30))
+def _executor_of_emr(resources: Resources) -> Amount:
+    return worker_of_emr(1, with_overhead(_heap(resources)))
+
+
+_DRIVER_HEAP_OF_EMR = "4g"
+_DRIVER_OF_EMR = worker_of_emr(1, with_overhead(bytes_of(_DRIVER_HEAP_OF_EMR)))
 
 
 ComputeTarget = Local | Standalone | Connect | Yarn | Kubernetes | EmrServerless

@@ -88,22 +88,16 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
     Before each check, the leftovers of ended runs are finished. Raise AlreadyRunning when `patience` is used up, and
     PartitionClosed if the partition is closed.
     """
-    reported_run: str | None = None
     while True:
-        other_runs = _in_progress(services, output, patience)
-        if not other_runs or not patience.seconds_left:
-            try:
-                return _started(services, output, launch)
-            except AlreadyRunning as error:
-                if patience.seconds_left:
-                    continue  # Another run started first, so check again.
-                if not patience.spent:
-                    raise
-                raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s.") from error
-        if other_runs[0].id != reported_run:
-            patience.tell(_in_words(other_runs[0], patience))
-            reported_run = other_runs[0].id
-        patience.wait()
+        wait_for_turn(services, [output], patience)
+        try:
+            return _started(services, output, launch)
+        except AlreadyRunning as error:
+            if patience.seconds_left:
+                continue  # Another run started first, so check again.
+            if not patience.spent:
+                raise
+            raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s.") from error
 
 
 def _started(services: Services, output: Partition, launch: runs.Launch) -> runs.Run:

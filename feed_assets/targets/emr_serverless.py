@@ -58,6 +58,12 @@ def client_of(target: EmrServerless, service: str = "emr-serverless", *, seconds
     return session.client(service, config=config)
 
 
+def code_of(error: BaseException) -> str | None:
+    """Return AWS's code for an error. Return None if AWS gave no answer."""
+    response: Any = getattr(error, "response", None)
+    return response["Error"]["Code"] if response else None
+
+
 def _probe(target: EmrServerless, now: datetime) -> Probe:
     with closing(client_of(target, seconds=PROBE_SECONDS, attempts=1)) as client:
         application = client.get_application(applicationId=target.application_id)["application"]
@@ -106,6 +112,5 @@ def _worker(values: Mapping[str, str], role: str) -> Amount:
 
 def _in_words(error: Exception) -> str:
     """Return the kind of an error and AWS's code for it. Its text may have names of others."""
-    response: Any = getattr(error, "response", None)
-    code = response["Error"]["Code"] if response else None
+    code = code_of(error)
     return f"AWS refuses: {code}" if code else f"no answer ({type(error).__name__})"

@@ -65,10 +65,9 @@ class Server:
         try:
             body = in_time(lambda: self._body(url, headers), lambda: monotonic() > self.ends, self.opened)
             return model.model_validate_json(body)
-        except (TimeoutError, requests.Timeout):
-            raise TooMuch(f"no answer from {place} in {PROBE_SECONDS:.0f} s") from None
         except (requests.RequestException, OSError) as error:
-            if monotonic() > self.ends:  # Its connection was closed because the time is over.
+            # Once the time is over, its connection is closed.
+            if isinstance(error, TimeoutError | requests.Timeout) or monotonic() > self.ends:
                 raise TooMuch(f"no answer from {place} in {PROBE_SECONDS:.0f} s") from None
             raise NoAnswer(f"no answer from {place} ({type(error).__name__})") from None
         except ValidationError as error:
@@ -96,12 +95,6 @@ def look_at_server(ca: Path | None = None) -> Generator[Server]:
     opened: list[Opened] = []
     with listing_session(opened) as session:
         yield Server(session, opened, ca)
-
-
-def get(model: type[_Answer], url: str) -> _Answer:
-    """Return the only answer of a look, as `Server.get` does."""
-    with look_at_server() as server:
-        return server.get(model, url)
 
 
 def _field(error: ValidationError) -> str:

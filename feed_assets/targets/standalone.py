@@ -8,7 +8,7 @@ from pydantic import Field
 from feed_assets.core.allotment import Probe, Worker
 from feed_assets.core.resources import NOTHING, Amount
 from feed_assets.core.targets import Standalone
-from feed_assets.targets.json_answers import AnswerPart, NoAnswer, get
+from feed_assets.targets.json_answers import AnswerPart, NoAnswer, look_at_server
 
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
 
@@ -44,7 +44,8 @@ class _Master(AnswerPart):
 
 def look(target: Standalone, now: datetime) -> Probe:
     """Return what is free. Raise NoAnswer if the master gives no answer, or is not the active one."""
-    master = get(_Master, f"{target.url.rstrip('/')}/json/")
+    with look_at_server() as server:
+        master = server.get(_Master, f"{target.url.rstrip('/')}/json/")
     if master.status != "ALIVE":
         raise NoAnswer("its master is not the active one")
     alive = [each for each in master.workers if each.state == "ALIVE"]

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from uuid import uuid4
 
 import sqlalchemy as sa
 
-from feed_assets.core.allotment import Placement, QueueEntry, allot, possible
+from feed_assets.core.allotment import Placement, QueueEntry, Room, allot, possible
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.learned_needs import Cost, Learned, learned
 from feed_assets.core.readiness import State
@@ -145,7 +145,12 @@ class _Needs:
         if node.feed not in self._costs:
             self._costs[node.feed] = run_costs.core_seconds(self.connection, node.feed)
         needed = learned(declared, size, self._costs[node.feed])
-        return replace(needed, resources=possible(needed.resources, declared, self.rooms.less({})))
+        return replace(needed, resources=possible(needed.resources, declared, self._empty_rooms))
+
+    @cached_property
+    def _empty_rooms(self) -> Mapping[str, Room]:
+        """The targets without what runs have there: only their sizes count."""
+        return self.rooms.less({})
 
 
 class _Queue:

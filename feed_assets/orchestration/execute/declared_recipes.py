@@ -18,7 +18,8 @@ def recipe_in(definitions: dg.Definitions, feed: Feed) -> Recipe:
     """Return the recipe of a dataset. Raise InvalidName if the definitions have no such dataset."""
     for each in definitions.resolve_asset_graph().assets_defs:
         body: Any = each.op.compute_fn if each.is_executable else None
-        recipe = RECIPES.get(getattr(body, "decorated_fn", recipe_in))
+        function = getattr(body, "decorated_fn", None)
+        recipe = RECIPES.get(function) if function else None
         if recipe and recipe.feed == feed:
             return recipe
     raise InvalidName(f"there is no dataset {feed} in these definitions: expected it. Install the code of the run.")

@@ -24,7 +24,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.maker import Task
 from feed_assets.runs.remote_making import RemoteRows, Report, made_of, order_of
 from feed_assets.runs.target_watch import LOOK_SECONDS, OFFLINE_LOOKS, TargetWatch
-from feed_assets.targets.emr_serverless import RUNNING, client_of
+from feed_assets.targets.emr_serverless import RUNNING, client_of, code_of
 
 POLL_SECONDS = LOOK_SECONDS
 """Seconds between two looks at a job. Its messages are read as often."""
@@ -205,5 +205,4 @@ class _Client(PipesEMRServerlessClient):
 
 
 def _in_words(error: BaseException) -> str:
-    response: Any = getattr(error, "response", None)
-    return response["Error"]["Code"] if response else type(error).__name__
+    return code_of(error) or type(error).__name__
