@@ -77,6 +77,7 @@ WRONG: dict[str, Any] = {
     "Resources.target": 1,
     "Resources.labels": [1],
     "Resources.priority": "high",
+    "Resources.learned": "yes",
     "Retention.keep": True,
     "Retention.older_than": 30,
     "Rule.plan": "reload",
