@@ -34,7 +34,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
-        about = companion_topics.prepare(chunking.clients.admin(), name)
+        about = companion_topics.prepare(chunking.admin, name)
         lag = _Lag(chunking, reader, name, topic=topic, ends=ends, about=about)
         opened = lag.opened()
         lag.in_this_process(lag.by_executors(executors, opened) if executors else opened)
@@ -114,10 +114,10 @@ class _Lag:
                 each.drop()
 
     def _note(self, number: int, signals: Iterable[Signal]) -> None:
-        """Keep a partition's signals. Set the partition aside if the broker refuses one of them."""
+        """Keep a partition's signals. Set it aside if the broker refuses one of them, or if its topic was recreated."""
         try:
             self.signalled += signals
-        except SignalRefused as error:
+        except (LogTrimmed, SignalRefused) as error:
             self.aside[number] = error
 
     def opened(self) -> dict[int, PartitionReader]:

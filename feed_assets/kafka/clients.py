@@ -136,12 +136,14 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
     """Translate Kafka's errors into ours. If `client` got no answer, its background error gives the reason."""
     try:
         yield
-    except KafkaException as error:
-        if client is not None and error.args[0].name() in _SILENT_CODES:
+    except (KafkaException, TimeoutError) as error:
+        if client is not None and (isinstance(error, TimeoutError) or error.args[0].name() in _SILENT_CODES):
             _background_errors.clear()
             client.poll(0)
             if _background_errors:
                 raise KafkaUnavailable(f"cannot {action}: {advice(_background_errors[0])}") from error
+        if isinstance(error, TimeoutError):
+            raise KafkaUnavailable(f"cannot {action}: the broker gives no answer. Check it.") from error
         raise failure(action, error) from error
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage] - where they are documented
     ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
@@ -18,6 +18,7 @@ from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.home import say
 from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, translated
+from feed_assets.kafka.topic_identity import id_of
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LEAST = 8 << 20
@@ -65,11 +66,6 @@ def prepare(admin: Any, topic: str) -> About:
             limit = _widen(admin, name, longest)
             _grow(admin, name, count, longest)
         return About(id_of(admin, topic), limit)
-
-
-def id_of(admin: Any, topic: str) -> str:
-    """Return the broker's own id of a topic. A recreated topic has another id. Raise KafkaException."""
-    return str(admin.describe_topics(TopicCollection([topic]))[topic].result(SECONDS).topic_id)
 
 
 def partitions(admin: Any, topic: str) -> int:

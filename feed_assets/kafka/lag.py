@@ -9,12 +9,13 @@ from confluent_kafka import Consumer
 
 from feed_assets.core.errors import NoTopic
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import companion_topics, signals, topic_reader
+from feed_assets.kafka import signals, topic_reader
 from feed_assets.kafka.clients import Clients, translated
 from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.offset_range import PartitionOfTopic
 from feed_assets.kafka.partition import refuse_another
+from feed_assets.kafka.topic_identity import id_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
 def lag(clients: Clients, topic: str) -> list[Lag]:
     """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed if it was recreated."""
     with closing(clients.peeker()) as reader, translated(f"find how far {topic} is signalled"):
-        bounds, topic_id = topic_reader.bounds(reader, topic), companion_topics.id_of(clients.admin(), topic)
+        bounds, topic_id = topic_reader.bounds(reader, topic), id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
         begins = {each: max(low, signalled.get(each, 0)) for each, (low, _) in bounds.items()}
         behind = {each: begin for each, begin in begins.items() if begin < bounds[each][1]}

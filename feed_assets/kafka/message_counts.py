@@ -16,7 +16,7 @@ from feed_assets.core.chunks import line_before
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients, translated
-from feed_assets.kafka.companion_topics import config_of, id_of
+from feed_assets.kafka.companion_topics import config_of
 from feed_assets.kafka.messages import Message
 
 CELL = 10_000
@@ -44,18 +44,6 @@ def refusal(clients: Clients, topic: str) -> str | None:
     return (
         None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: messages in the middle are removed"
     )
-
-
-def same_topic(clients: Clients, topic: str, counted_id: str | None) -> str:
-    """Return the broker's id of a topic. Raise LogTrimmed if it differs from `counted_id`, or KafkaUnavailable."""
-    with translated(f"describe {topic}"):
-        topic_id = id_of(clients.admin(), topic)
-    if counted_id not in (None, topic_id):
-        raise LogTrimmed(
-            f"{topic} was deleted and recreated: expected the topic that was counted, because offsets begin again. "
-            "Declare it with another dataset for its counts."
-        )
-    return topic_id
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ The connector, a run that catches up and Spark's executors use this code. So the
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
 from time import monotonic
 from typing import IO, NamedTuple
+
+from confluent_kafka.admin import AdminClient
 
 from feed_assets.core.chunks import key_of
 from feed_assets.core.topics import Topic
@@ -67,6 +70,11 @@ class Chunking:
     board: Blackboard
     on_step: Callable[[str], None] = field(default=_silent)
     clock: Callable[[], float] = field(default=monotonic)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """Return the client that asks the broker about topics."""
+        return self.clients.admin()
 
 
 class ChunkWriter:

@@ -20,6 +20,7 @@ from feed_assets.kafka.messages import Message
 from feed_assets.kafka.offset_range import Chunking, ChunkWriter, Kept, PartitionOfTopic
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
+from feed_assets.kafka.topic_identity import id_of
 
 _AT_ONCE = 16
 """Producers that are created at the same time."""
@@ -79,7 +80,10 @@ class PartitionReader:
         return self.write(self._chunks.look(now))
 
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
-        """Signal chunks whose files are already written, so that readers of a signal always find its file."""
+        """Signal chunks whose files are already written, so that readers of a signal always find its file.
+
+        Each step raises LogTrimmed if the topic was recreated since this reader was created, and SignalRefused.
+        """
         return map(self._write, chunks)
 
     def drop(self) -> None:
@@ -100,18 +104,30 @@ class PartitionReader:
 
     def _write(self, kept: Kept) -> Signal:
         self._chunking.on_step("signal")
+        self._refuse_another(kept.signal.first_offset)
         self._signals.write(*kept)
         self._chunking.on_step("signalled")
         return kept.signal
 
+    def _refuse_another(self, upto: int) -> None:
+        """Raise LogTrimmed if the topic was recreated. An id never comes back, so no message is of another topic."""
+        name = self.place.topic
+        with translated(f"describe {name}", self._chunking.admin):
+            topic_id = id_of(self._chunking.admin, name)
+        if topic_id != self._signals.topic_id:
+            raise _another(self.place, upto)
+
 
 def refuse_another(place: PartitionOfTopic, last: Signal, topic_id: str, high: int) -> None:
     """Raise LogTrimmed if the last signal is about a deleted topic, which was recreated under the same name."""
-    if last.topic_id == topic_id and last.next_offset <= high:
-        return
+    if last.topic_id != topic_id or last.next_offset > high:
+        raise _another(place, last.next_offset)
+
+
+def _another(place: PartitionOfTopic, upto: int) -> LogTrimmed:
     name = place.topic
-    raise LogTrimmed(
-        f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, but "
+    return LogTrimmed(
+        f"{place} is signalled up to offset {upto} of a topic that is gone: expected the same topic, but "
         f"{name} was deleted and recreated. Its offsets begin again: delete the topic {signals_of(name)}, move away "
         f"the chunks of {name}, and declare it as another table. The data read from the old topic stay."
     )

@@ -111,7 +111,6 @@ class ConnectorSession:
 
     def run(self) -> None:
         """Take messages until `stopping` is set. Raise the error that ends it earlier."""
-        self._admin = self._chunking.clients.admin()
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
             with translated(f"read {', '.join(self._topics)}"):
@@ -199,7 +198,7 @@ class ConnectorSession:
         consumer.resume([TopicPartition(*each) for each in self._paused if each in self._open])
         self._paused.clear()
 
-    def _leave(self, consumer: Consumer, partition: PartitionReader, error: MessageUnreadable | SignalRefused) -> None:
+    def _leave(self, consumer: Consumer, partition: PartitionReader, error: _ForAPerson) -> None:
         """Stop reading a partition whose next messages cannot be unpacked or signalled.
 
         Raise the error if no other partition is read.
@@ -219,12 +218,12 @@ class ConnectorSession:
         self._say_missing()
 
     def _note(self, consumer: Consumer, partition: PartitionReader, signals: Iterable[Signal]) -> None:
-        """Count a partition's signals. Leave the partition if the broker refuses one of them."""
+        """Count a partition's signals. Leave the partition if the broker refuses one, or if its topic was recreated."""
         try:
             for each in signals:
                 self.has_signalled, self._signalled_at = True, time()
                 self._counts.add(each)
-        except SignalRefused as error:
+        except (LogTrimmed, SignalRefused) as error:
             self._leave(consumer, partition, error)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -234,7 +233,7 @@ class ConnectorSession:
         """
         self._has_other_topics = any(each.topic not in self._topics for each in places)
         places = [each for each in places if each.topic in self._topics]
-        about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
+        about = {name: companion_topics.prepare(self._chunking.admin, name) for name in {each.topic for each in places}}
         writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [partition for each in writers if (partition := self._opened(each))]
         self._open = {each.place: each for each in opened}
@@ -286,7 +285,7 @@ class ConnectorSession:
         )
         for place, error in self._aside.items():
             say(f"connector: does not read {place}: {error}", level="error")
-        self._missing = {each for each in self._missing if not companion_topics.partitions(self._admin, each)}
+        self._missing = {each for each in self._missing if not companion_topics.partitions(self._chunking.admin, each)}
         self._say_missing()
 
     def _say_missing(self) -> None:

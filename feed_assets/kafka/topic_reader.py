@@ -147,8 +147,13 @@ def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECO
     with translated(f"read {topic}", client):
         numbers = listed(client, topic, seconds)
     if not numbers:
-        raise NoTopic(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
+        raise no_topic(topic)
     return numbers
+
+
+def no_topic(topic: str) -> NoTopic:
+    """Return the error for a topic that does not exist."""
+    return NoTopic(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
 
 
 def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:

@@ -17,6 +17,7 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.kafka import message_counts
 from feed_assets.kafka.clients import SECONDS, Clients
 from feed_assets.kafka.message_counts import EPOCH, CountedRange
+from feed_assets.kafka.topic_identity import one_topic
 from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import translated
 
@@ -27,6 +28,8 @@ MESSAGES = 50_000
 
 WINDOWS = 288
 """Windows counted at a time by the broker's offsets: a day of 5 minutes."""
+
+_ADVICE = "Declare it with another dataset for its counts."
 
 
 def _now() -> datetime:
@@ -55,14 +58,17 @@ class SourceCounts:
         """
         place = self._positions.load(after)
         with translated():
-            topic_id = message_counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))
-            if self.tier == "reader":
-                return self._by_reading(place, after, topic_id, seconds)
-            if why := message_counts.refusal(
-                self.clients, self.topic
-            ):  # This is checked each time, because a topic's settings may change.
-                raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
-            return self._by_broker(place, after, topic_id)
+            known_id = (place or {}).get("topic_id")
+            with one_topic(self.clients, self.topic, known_id, advice=_ADVICE) as topic_id:
+                return self._counted(place, after, topic_id, seconds)
+
+    def _counted(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float) -> EventBatch:
+        if self.tier == "reader":
+            return self._by_reading(place, after, topic_id, seconds)
+        # This is checked each time, because a topic's settings may change.
+        if why := message_counts.refusal(self.clients, self.topic):
+            raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
+        return self._by_broker(place, after, topic_id)
 
     def _by_reading(
         self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float

@@ -16,6 +16,7 @@ from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients
 from feed_assets.kafka.decode import record
 from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.topic_identity import one_topic
 from feed_assets.kafka.topic_reader import Placed, ReadMessages
 from feed_assets.settings import settings
 from feed_assets.sources.contract import EventBatch, Positions, batch_of
@@ -27,6 +28,11 @@ LOOKUPS = 200
 
 DECODE_SECONDS = 5.0
 """Seconds of decoding after which a read ends even if it waited for the broker until its time was over."""
+
+_ADVICE = (
+    "`feed-assets reconcile` reads the new topic from its beginning. If the markers of its events are offsets, declare "
+    "another table first: they begin again, too."
+)
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,15 @@ class Messages(ABC):
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
         until = monotonic() + seconds
-        with translated():
+        with (
+            translated(),
+            one_topic(self.clients, self.topic, place.get("topic_id"), advice=_ADVICE, seconds=seconds) as topic_id,
+        ):
             page = topic_reader.read(self.clients, self.topic, begins, limit=limit, size=READ_BYTES, seconds=seconds)
             rows = self._rows(page.messages, until)
         page = _first(page, begins, len(rows))
-        position = self._positions.dump({"next": dict(sorted(page.after.items()))}) if page.after else after
+        nexts = {"next": dict(sorted(page.after.items())), "topic_id": topic_id}
+        position = self._positions.dump(nexts) if page.after else after
         held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(page.held))
         waits = f"a transaction in {held} has not ended: it and all later messages wait" if held else None
         batch = batch_of(rows, position, page.is_complete, waits)

@@ -159,6 +159,23 @@ def test_a_recreated_topic_raises_at_any_length(world, messages):
     assert [each.next_offset for each in world.signals()] == [10]
 
 
+def test_a_topic_that_is_recreated_while_it_is_read_gets_no_more_signals(world):
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+
+    def recreate(step: str) -> None:
+        if step == "signal":
+            world.delete(world.name)
+            world.create()
+            world.produce(30)  # so that the old offset exists in the new topic
+
+    world.produce(10)
+    with pytest.raises(LogTrimmed, match=r"/0 is signalled up to offset 10 of a topic that is gone: "):
+        world.run_until_it_fails(on_step=recreate)
+    assert [each.next_offset for each in world.signals()] == [10]
+
+
 def test_a_topic_whose_first_messages_are_gone_begins_where_it_does(world):
     world.create()
     world.produce(30)

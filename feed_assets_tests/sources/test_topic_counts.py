@@ -9,6 +9,7 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import as_text
 from feed_assets.kafka import message_counts as kafka_counts
+from feed_assets.kafka import topic_identity
 from feed_assets.ledger.states import state_views
 from feed_assets.sources.report_reader import record
 from feed_assets.sources.topic_counts import SourceCounts
@@ -99,8 +100,8 @@ def test_a_topic_that_was_made_anew_is_not_counted_on(log, trusted, monkeypatch,
     source = counts(log, tier, Clock(*minutes(21)))
     position = source.read(None).position
     assert position is not None
-    monkeypatch.setattr(kafka_counts, "id_of", lambda *_: "another")
-    with pytest.raises(SourceUnavailable, match=f"{log.topic} was deleted and recreated: expected the topic that was"):
+    monkeypatch.setattr(topic_identity, "id_of", lambda *_: "another")
+    with pytest.raises(SourceUnavailable, match=rf"{log.topic} was deleted and recreated, .* Declare it with another"):
         source.read(position)
 
 

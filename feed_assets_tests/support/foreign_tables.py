@@ -117,10 +117,18 @@ class Topics:
     def __post_init__(self):
         self.clients = Clients({"bootstrap.servers": self.servers})
         self.admin = self.clients.admin()
-        self.admin.create_topics([NewTopic(self.topic, 1, config={"max.message.bytes": str(4 << 20)})])[
-            self.topic
-        ].result(120)
+        self.create()
+
+    def create(self):
+        topic = NewTopic(self.topic, 1, config={"max.message.bytes": str(4 << 20)})
+        self.admin.create_topics([topic])[self.topic].result(120)
         self.begin()
+
+    def recreate(self):
+        """Delete the topic, and create it under the same name."""
+        self.admin.delete_topics([self.topic])[self.topic].result(120)
+        wait_until(lambda: self.topic not in self.admin.list_topics().topics, "the topic is gone")
+        self.create()
 
     def begin(self):
         self.producer = self.clients.producer(self.topic, 60)

@@ -258,9 +258,9 @@ class World:
         if running.error is not None:
             raise running.error
 
-    def run_until_it_fails(self) -> None:
+    def run_until_it_fails(self, **changes: Any) -> None:
         """Run a connector until it fails, and raise its error."""
-        with self.connector() as running:
+        with self.connector(**changes) as running:
             running.wait(lambda: False, "an error")
 
     def run_until_done(self, partitions: int = 1, **changes: Any) -> None:
