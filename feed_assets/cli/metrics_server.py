@@ -2,8 +2,11 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from socket import SHUT_RD
+from threading import Timer
 from typing import TYPE_CHECKING, cast
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 READ_SECONDS = 5.0
-"""Seconds that a client may be silent. Requests are answered one at a time, so they never start many queries at once.
+"""Seconds that a client may be silent, and that its whole request may take.
+
+Requests are answered one at a time, so they never start many queries at once.
 
 Whoever may reach the port can delay other readers of the figures, and nothing else.
 """
@@ -71,7 +76,21 @@ class _Server(HTTPServer):
 class _Answer(BaseHTTPRequestHandler):
     timeout = READ_SECONDS
 
+    def handle(self) -> None:
+        """Answer a request. End the connection if the request takes too long: one byte at a time is never silent."""
+        self._deadline = Timer(READ_SECONDS, self._end)
+        self._deadline.start()
+        try:
+            super().handle()
+        finally:
+            self._deadline.cancel()
+
+    def _end(self) -> None:
+        with suppress(OSError):  # The client may be gone.
+            self.connection.shutdown(SHUT_RD)
+
     def do_GET(self) -> None:
+        self._deadline.cancel()
         is_known = self.path == PATH
         body = text_of_metrics().encode() if is_known else f"The figures are at {PATH}.\n".encode()
         self.send_response(200 if is_known else 404)

@@ -1,4 +1,4 @@
-"""Markdown tables for Dagster's UI. Texts from users and files are escaped, so they make no link, image or HTML."""
+"""Markdown for Dagster's UI. Texts from users and files are escaped, so they make no link, image or HTML."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,10 +6,17 @@ from collections.abc import Iterable, Sequence
 _SYNTAX = re.compile(r"[\\`\[\]!|<>&]")
 """Characters with a meaning in Markdown. Unescaped they could make an image, whose address a browser would fetch."""
 
+_LINKS = re.compile(r"[\\\[<]")
+
 
 def as_text(text: str) -> str:
     """Escape a text for Markdown, and put it in one line."""
     return _SYNTAX.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def without_links(text: str) -> str:
+    """Escape what begins a link, image or HTML. The rest stays readable on pages that show Markdown as it is."""
+    return _LINKS.sub(r"\\\g<0>", text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> str:

@@ -353,6 +353,11 @@ def test_metrics_are_served_on_loopback_at_one_path(home, ledger, monkeypatch, c
     try:
         while not ports:
             os.sched_yield()
+        with monkeypatch.context() as patched, socket.create_connection(ports[0], timeout=30) as slow:
+            patched.setattr(metrics_server._Answer, "timeout", 600)  # as for a client that sends a byte now and then
+            patched.setattr(metrics_server, "READ_SECONDS", 0.1)
+            slow.sendall(b"G")
+            assert b"Bad request" in slow.makefile("rb").read(), "it may hold the only place for no longer"
         statuses = {}
         for path in ("/metrics", "/other"):
             connection = HTTPConnection(*ports[0], timeout=30)

@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from pyspark.sql.types import StringType, StructField, StructType
 
 from feed_assets.cli.processes import free_port, group, is_free
+from feed_assets.core.markdown import without_links
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.decide.run_blocks import RANGE_END, RANGE_START
@@ -199,7 +200,8 @@ def test_foreign_names_and_values_stay_plain_text_on_a_page(built: Site, pages: 
     value = "![b](https://evil.example/b.png)"
     shown = markdown(StructType([StructField(name, StringType())]), [{"number": 0, "texts": [value]}])
     metadata = {"preview": dg.MetadataValue.md(shown)}
-    raw = dg.AssetMaterialization(["ads", "clicked_raw"], partition=f"{GOOD}|{DAY}", metadata=metadata)
+    reason = without_links("late: ![c](https://evil.example/c.png)")
+    raw = dg.AssetMaterialization(["ads", "clicked_raw"], reason, metadata, f"{GOOD}|{DAY}")
     with dg.DagsterInstance.get() as instance:
         instance.report_runless_asset_event(raw)
     with pages.page("/assets/ads/clicked_raw?view=overview") as page:
@@ -207,6 +209,8 @@ def test_foreign_names_and_values_stay_plain_text_on_a_page(built: Site, pages: 
         page.on("request", lambda request: requested.append(request.url))
         for text in ("<img src=", 'onerror="window.ran = 1">', "![b]("):  # Addresses in them are links.
             expect(page.get_by_text(text)).to_be_visible()
+        page.goto(page.url.replace("overview", "events"))
+        expect(page.get_by_text("late: ![c](").first).to_be_visible()
         assert page.evaluate("window.ran") is None
         assert not [url for url in requested if "evil" in url]
 

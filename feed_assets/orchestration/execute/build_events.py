@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import dagster as dg
 
+from feed_assets.core.markdown import without_links
 from feed_assets.ledger import updates
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.run_blocks import PARTITION
@@ -155,7 +156,7 @@ def _check_results(
                 check_name=result.check.name,
                 passed=result.passed,
                 severity=dg.AssetCheckSeverity(result.severity),
-                description=result.message,
+                description=without_links(result.message),
                 metadata=_check_metadata(result),
             )
 

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from feed_assets.core.markdown import without_links
 from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.reported_reasons import to_tell
 from feed_assets.orchestration.decide.nodes import Node
@@ -28,4 +29,4 @@ def tell_waits(tick: Tick, _: OutOfTime) -> None:
 def _observation(node: Node, item: DueOutput) -> dg.AssetObservation:
     state, why = item.state or "", item.reason or ""
     metadata = {"verdict": state, "why": why, "since": dg.MetadataValue.timestamp(item.since)}
-    return dg.AssetObservation(node.key, f"{state}: {why}", metadata, node.key_of(item.partition))
+    return dg.AssetObservation(node.key, without_links(f"{state}: {why}"), metadata, node.key_of(item.partition))

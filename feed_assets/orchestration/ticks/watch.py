@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from feed_assets import alerts as channels
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.markdown import without_links
 from feed_assets.core.message_words import first_line
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
@@ -261,7 +262,9 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
         return dg.AssetCheckResult(
             passed=state is None or state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=state.reason if state else "The sensor 'watch' has reported no result yet.",
+            description=without_links(state.reason or "")
+            if state
+            else "The sensor 'watch' has reported no result yet.",
         )
 
     return check

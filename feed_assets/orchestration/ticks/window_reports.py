@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Partition
+from feed_assets.core.markdown import without_links
 from feed_assets.core.windows import address_of
 from feed_assets.ledger import log, quality, runs
 from feed_assets.ledger.log import LogEntry
@@ -86,7 +87,7 @@ def _window(
     metadata = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
     metadata |= {"why": change.why or "", "who": change.who or ""}
     state = "open again" if change.after == WindowState.OPEN else (change.after or "").replace("_", " ")
-    description = f"{state}: {change.why}" if change.why else state
+    description = without_links(f"{state}: {change.why}" if change.why else state)
     if change.after not in DONE or not isinstance(node.declaration, StateTable):
         return dg.AssetObservation(node.key, description, metadata, node.key_of(at))
     return dg.AssetMaterialization(
@@ -106,7 +107,7 @@ def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntr
             check_name=check,
             passed=state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=state.reason,
+            description=without_links(state.reason or ""),
             metadata=stale_metadata(connection, partition.feed) if check == STALE else {},
         )
         for (partition, check), state in states.items()
@@ -125,4 +126,4 @@ def _observation(node: Node, change: LogEntry, at: Partition) -> dg.AssetObserva
     description = f"{change.subject} {state}: {change.why}" if change.why else f"{change.subject} {state}"
     metadata = {"check": change.subject, "state": state, "why": change.why or "", "who": change.who or ""}
     metadata |= {"window": change.partition.key} if address_of(change.partition) else {}
-    return dg.AssetObservation(node.key, description, metadata, node.key_of(at))
+    return dg.AssetObservation(node.key, without_links(description), metadata, node.key_of(at))
