@@ -13,6 +13,16 @@ from feed_assets_tests.support.each_case import each_case
 pytestmark = pytest.mark.usefixtures("home")
 
 
+_EMR = {
+    "kind": "emr-serverless",
+    "application_id": "00f1",
+    "execution_role_arn": "arn:aws:iam::123456789012:role/job",
+    "bucket": "messages",
+    "entry_point": "s3://code/job.py",
+    "module": "shop",
+}
+
+
 def _local(name="a", **fields):
     return json.dumps({name: {"kind": "local", "cores": 2, "memory": "2g", **fields}})
 
@@ -70,6 +80,11 @@ WRONG = {
     ("ALERT_WEBHOOK", "secret"): "ALERT_WEBHOOK: expected https://host/path",
     ("ALERT_SMTP", "host:secret"): "ALERT_SMTP: expected smtp://user:password@host:587 or",
     ("TARGETS", '{"a": {"cores": 2, "memory": "2g"}}'): "TARGETS['a']: expected the key 'kind'",
+    (
+        "TARGETS",
+        f'{{"a": 1, {_local()[1:]}',
+    ): "TARGETS: expected a JSON object: the key 'a' is there more than once",
+    ("TARGETS", _local(conf={"spark.driver.memory": "1g"})): "TARGETS['a']['conf']: expected no spark.driver.memory",
     ("TARGETS", '{"a": {"kind": "mesos"}}'): "TARGETS['a']: expected the 'kind' to be one of 'local', 'standalone', ",
     ("TARGETS", _local(memory="100m")): "TARGETS['a']['memory']: expected memory from 512m, which is that of one core",
     ("TARGETS", _local(memory="9999999999t")): "TARGETS['a']['memory']: expected memory from 512m, which is that of",
@@ -83,6 +98,10 @@ WRONG = {
         "TARGETS",
         _local(conf={"spark.executor.memory": "secret"}),
     ): "TARGETS['a']['conf']: expected no spark.executor.mem",
+    (
+        "TARGETS",
+        json.dumps({"a": {**_EMR, "conf": {"spark.driver.memory": "64g"}}}),
+    ): "TARGETS['a']['conf']: expected no spark.driver.memory",
     ("TARGETS", _local(name="a b")): "TARGETS['a b']: expected letters, digits, '_' and '-'",
     ("TARGETS", _spark(master="spark://h")): "TARGETS['a']['master']: expected spark://host:7077, with one host",
     ("TARGETS", _spark(master="spark://h:7077,i:7077")): "TARGETS['a']['master']: expected spark://host:7077, with one",

@@ -153,14 +153,14 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
     """Decide as the next ticks would, but request no runs. Partitions beyond DECISIONS keep their last verdict."""
-    from feed_assets.ledger import allocations
+    from feed_assets.ledger import resource_queue
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
     from feed_assets.orchestration.decide.resource_requests import targets
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
     decide_due(graph, nodes, services.ledger, now=services.now(), limit=DECISIONS, out_of_time=lambda: False)
     if targets():
-        allocations.note_waiting(services.ledger, services.now())
+        resource_queue.note_waiting(services.ledger, services.now())
 
 
 def _with_notes(

@@ -61,7 +61,7 @@ def _of_ledger(now: datetime) -> Iterator[Figure]:
 def _of_targets(now: datetime) -> Iterator[Figure]:
     """Yield the figures of compute targets, by their last answers. There are none if none is configured."""
     from feed_assets.cli.loaded_location import ledger_of_settings
-    from feed_assets.ledger import allocations, target_probes
+    from feed_assets.ledger import allocations, resource_queue, target_probes
     from feed_assets.settings import settings
 
     names = sorted(settings().targets.get_secret_value())
@@ -69,7 +69,7 @@ def _of_targets(now: datetime) -> Iterator[Figure]:
         return
     with ledger_of_settings(makes=False).read() as connection:
         probes = target_probes.last_answers(connection, names, now)
-        grants, queue = allocations.grants(connection), allocations.waiting(connection, now)
+        grants, queue = allocations.grants(connection), resource_queue.waiting(connection, now)
     by = ("target",)
     granted = tuple(((name,), float(sum(each.amount.cores for each in grants.get(name, ())))) for name in names)
     free = tuple(((name,), float(each.free.cores)) for name, each in probes.items() if not each.offline)

@@ -67,7 +67,8 @@ def quietly(doing: "Progress") -> "Callable[[str], None]":
             from feed_assets.spark.session import heap_in_words
 
             hide_banner(keeps_traces=are_wanted())
-            step += heap_in_words(settings())
+            has_targets = bool(settings().targets.get_secret_value())  # which say the heap of each run
+            step += "" if has_targets else heap_in_words(settings())
         doing.say(step)
 
     return hear

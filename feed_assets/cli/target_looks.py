@@ -10,7 +10,7 @@ from feed_assets.core.errors import InvalidSetting, LedgerUnavailable, TargetLos
 from feed_assets.core.targets import Yarn
 
 if TYPE_CHECKING:
-    from feed_assets.core.allotment import Room
+    from feed_assets.core.target_room import Room
     from feed_assets.settings import Settings
 
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")

@@ -1,12 +1,13 @@
-"""Rules for which run gets which compute target: what is free of each, and the queue of the requests that wait."""
+"""Rules for which run gets which compute target: the queue of the requests that wait."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from feed_assets.core.learned_needs import with_cores
 from feed_assets.core.message_words import shortened
-from feed_assets.core.resources import NOTHING, Amount, Resources, in_gib
+from feed_assets.core.resources import Amount, Resources, in_gib
+from feed_assets.core.target_room import Room
 
 STEP = timedelta(minutes=10)
 """Time of waiting that counts as much as one more of priority, and after which a target is kept for a request.
@@ -19,141 +20,6 @@ NEEDS = "it needs "
 
 _NAMED = 5
 """Greatest number of targets that a reason names."""
-
-
-@dataclass(frozen=True)
-class Grant:
-    """Resources of a target that were given to a run which has not ended.
-
-    `started` (UTC) is when the run's Spark session was up. None means that it was not up yet.
-    """
-
-    amount: Amount
-    started: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A machine of a target: its size, and what is free there. An executor runs on one machine."""
-
-    total: Amount
-    free: Amount
-
-
-@dataclass(frozen=True)
-class Probe:
-    """The answer of a target at a time (UTC): its size, what is free, and how many applications wait there.
-
-    `workers` are its machines, if it names them. `offline` is the reason why it gave no answer, with the time since
-    when it gives none.
-    """
-
-    at: datetime
-    total: Amount = NOTHING
-    free: Amount = NOTHING
-    queued: int = 0
-    offline: str | None = None
-    since: datetime | None = None
-    workers: Sequence[Worker] = ()
-
-
-SETTLES = timedelta(seconds=10)
-"""Time from the start of a run's Spark session until the target surely counts its executors."""
-
-
-def _alone(resources: Resources) -> Amount:
-    """Return the amount of the executors alone."""
-    return resources.amount
-
-
-@dataclass(frozen=True)
-class Room:
-    """A target as a request sees it: size, free resources, queue, labels, and the reason why it is closed.
-
-    `needs` returns the amount that a run takes there, with what the target's kind needs beside the executors. `granted`
-    is what our own runs have there. `workers` are its machines, if they are known.
-    """
-
-    total: Amount
-    free: Amount
-    queued: int = 0
-    labels: Sequence[str] = ()
-    closed: str | None = None
-    needs: Callable[[Resources], Amount] = _alone
-    granted: Amount = NOTHING
-    workers: Sequence[Worker] = ()
-
-    def less(self, amount: Amount) -> "Room":
-        """Return the room that is left after a request has taken an amount."""
-        granted, workers = self.granted + amount, spread(self.workers, [amount])
-        return replace(self, free=self.free - amount, granted=granted, workers=workers)
-
-    def is_large_enough(self, resources: Resources) -> bool:
-        """Return whether the target can hold a run if it is empty."""
-        return self._holds(resources, self.total, [each.total for each in self.workers])
-
-    def has_room(self, resources: Resources) -> bool:
-        """Return whether the target is open and can hold a run now."""
-        return not self.closed and self._holds(resources, self.free, [each.free for each in self.workers])
-
-    def will_have_room(self, resources: Resources) -> bool:
-        """Return whether the target is open and can hold a run once our own runs there have ended."""
-        return not self.closed and (self.free + self.granted).holds(self.needs(resources))
-
-    def _holds(self, resources: Resources, amount: Amount, machines: Sequence[Amount]) -> bool:
-        memory = self.needs(resources).memory // resources.cores
-        slots = sum(_executors(each, memory) for each in machines) if machines else resources.cores
-        return amount.holds(self.needs(resources)) and slots >= resources.cores
-
-    @property
-    def share(self) -> float:
-        """Return the free share of the cores, by which targets are compared."""
-        return self.free.cores / self.total.cores if self.total.cores else 0.0
-
-    @property
-    def in_words(self) -> str:
-        """Return the free resources in words."""
-        if self.closed:
-            return self.closed
-        cores = f"{max(self.free.cores, 0)} of {self.total.cores} cores"
-        is_short = self.free.cores > 0
-        memory = f" and {in_gib(max(self.free.memory, 0))} of {in_gib(self.total.memory)}" if is_short else ""
-        return f"{cores}{memory} free"
-
-
-def _executors(machine: Amount, memory: int) -> int:
-    """Return how many executors of one core and `memory` bytes have room in an amount of one machine."""
-    return max(min(machine.cores, machine.memory // memory), 0)
-
-
-def spread(workers: Sequence[Worker], amounts: Iterable[Amount]) -> Sequence[Worker]:
-    """Return machines after runs have begun there, each with one executor for each core of its amount.
-
-    Nobody knows which machines Spark will choose. This estimate is used until the target's next answer.
-    """
-    for amount in amounts:
-        begins, memory, spread_over = amount.cores, amount.memory // amount.cores, list[Worker]()
-        for each in workers:
-            count = min(_executors(each.free, memory), begins)
-            spread_over.append(replace(each, free=each.free - Amount(count, count * memory)))
-            begins -= count
-        workers = spread_over
-    return workers
-
-
-def unseen(probe: Probe, grants: Iterable[Grant]) -> list[Amount]:
-    """Return what was given to runs that the answer of a target cannot have seen."""
-    return [each.amount for each in grants if each.started is None or each.started + SETTLES > probe.at]
-
-
-def free_of(probe: Probe, grants: Sequence[Grant]) -> Amount:
-    """Return what is free of a target: the probe's answer, less what was given to runs that the probe cannot have seen.
-
-    Never return more than the target's size less all that was given, whatever the probe says.
-    """
-    answered = probe.free - sum(unseen(probe, grants), NOTHING)
-    own = probe.total - sum((each.amount for each in grants), NOTHING)
-    return Amount(min(answered.cores, own.cores), min(answered.memory, own.memory))
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,10 @@ class Resources:
     learned: bool = False
 
     def __post_init__(self) -> None:
+        if self.target == "":
+            raise InvalidDefinition(
+                "Resources: target is '', expected a name in FEED_ASSETS_TARGETS. Leave it out for any target."
+            )
         if self.amount.memory < self.cores * _PER_CORE:
             raise InvalidDefinition(
                 f"Resources: memory is {self.memory} for {self.cores} cores, expected at least "

@@ -1,5 +1,6 @@
 """Types of settings: texts with a pattern, and lists and objects written in environment variables."""
 
+import json
 import re
 from typing import Annotated, Self
 
@@ -20,10 +21,21 @@ def _split(value: object) -> object:
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
 
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object. A repeated key would hide the first one."""
+    names = [name for name, _ in pairs]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"the key {repeated[0]!r} is there more than once")
+    return dict(pairs)
+
+
 def _object(value: object) -> object:
     """Parse a JSON object in an environment variable."""
+    if not isinstance(value, str):
+        return value
     try:
-        return from_json(value) if isinstance(value, str) else value
+        from_json(value)  # which refuses what Python's own parser takes, such as NaN and deep nesting
+        return json.loads(value, object_pairs_hook=_each_once)
     except ValueError as error:
         raise ValueError(f"expected a JSON object: {error}") from None
 

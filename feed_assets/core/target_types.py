@@ -30,6 +30,7 @@ RESOURCE_KEYS = frozenset(
         "spark.executor.instances",
         "spark.executor.memory",
         "spark.executor.memoryOverhead",
+        "spark.executor.memoryOverheadFactor",
         "spark.executor.pyspark.memory",
         "spark.kubernetes.executor.limit.cores",
         "spark.kubernetes.executor.request.cores",
@@ -37,6 +38,9 @@ RESOURCE_KEYS = frozenset(
         "spark.memory.offHeap.enabled",
         "spark.memory.offHeap.size",
         "spark.task.cpus",
+        "spark.yarn.am.cores",
+        "spark.yarn.am.memory",
+        "spark.yarn.am.memoryOverhead",
         "spark.yarn.queue",
     }
 )
@@ -77,8 +81,8 @@ def _labels(value: object) -> object:
     return value
 
 
-def _conf(values: Mapping[str, str]) -> Mapping[str, str]:
-    if wrong := sorted(RESOURCE_KEYS.intersection(values)):
+def _conf(values: Mapping[str, str], keys: frozenset[str] = RESOURCE_KEYS) -> Mapping[str, str]:
+    if wrong := sorted(keys.intersection(values)):
         raise ValueError(
             f"expected no {' or '.join(wrong)}, because each run has its own, by the target's fields and the dataset's "
             "Resources. Remove it"
@@ -92,4 +96,12 @@ Web = Annotated[str, AfterValidator(_web)]
 Master = Annotated[str, AfterValidator(_master)]
 Remote = Annotated[SecretStr, AfterValidator(_remote)]
 Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
+
+
+def _conf_with_driver(values: Mapping[str, str]) -> Mapping[str, str]:
+    """Where the driver takes room of the target, too, it counts with its cores and memory."""
+    return _conf(values, frozenset({"spark.driver.cores", "spark.driver.memory", "spark.driver.memoryOverhead"}))
+
+
 Conf = Annotated[dict[str, str], AfterValidator(_conf)]
+ConfWithDriver = Annotated[Conf, AfterValidator(_conf_with_driver)]

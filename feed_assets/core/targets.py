@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from feed_assets.core.resources import Amount, Resources, bytes_of
-from feed_assets.core.target_types import Conf, Cores, Labels, Master, Memory, Remote, Web
+from feed_assets.core.target_types import Conf, ConfWithDriver, Cores, Labels, Master, Memory, Remote, Web
 
 _OVERHEAD = 384 << 20
 """Bytes beside the heap that YARN and Kubernetes give an executor or an application master: Spark's least overhead."""
@@ -58,6 +58,7 @@ class Local(_Sized):
     """The machine of the run's own process."""
 
     kind: Literal["local"]
+    conf: ConfWithDriver = Field(default_factory=dict[str, str])
 
     def spark(self, resources: Resources) -> dict[str, str]:
         """Return the Spark configuration of a run."""
@@ -172,6 +173,7 @@ class EmrServerless(_Target):
     """
 
     kind: Literal["emr-serverless"]
+    conf: ConfWithDriver = Field(default_factory=dict[str, str])
     application_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-z]{1,64}$")]
     execution_role_arn: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+$")]
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]

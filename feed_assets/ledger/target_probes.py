@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.allotment import Probe, Worker
 from feed_assets.core.resources import Amount
-from feed_assets.ledger.allocations import LOOK_AGAIN
+from feed_assets.core.target_room import Probe, Worker
 from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.ledger.tables import probe
 
 ASKED_WITHIN = timedelta(seconds=5)

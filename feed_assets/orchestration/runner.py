@@ -23,8 +23,8 @@ from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
-from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.orchestration.catch_up_job import CATCH_UP
 from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph

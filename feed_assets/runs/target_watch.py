@@ -11,12 +11,12 @@ from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from feed_assets.core.allotment import Probe
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import SparkDied, SparkUnavailable, StartRefused, TargetLost
 from feed_assets.core.message_words import sentence
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import ComputeTarget, Connect, Local
-from feed_assets.ledger import allocations, target_probes
+from feed_assets.ledger import allocations, resource_queue, target_probes
 from feed_assets.ledger.database import Ledger
 from feed_assets.targets import probes
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = allocations.LOOK_AGAIN.total_seconds()
+LOOK_SECONDS = resource_queue.LOOK_AGAIN.total_seconds()
 """Seconds between two looks at the target."""
 
 OFFLINE_LOOKS = 2
@@ -79,7 +79,7 @@ class TargetWatch:
             raise
 
     def is_up(self) -> None:
-        """Record that the run has its executors, so that later answers of the target count them."""
+        """Record that the run's Spark session is up, so that later answers of the target count its executors."""
         allocations.session_is_up(self.ledger, self.allocation, self.now())
 
     def lost(self, why: str) -> TargetLost:

@@ -5,7 +5,7 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from feed_assets.core.addresses import LOOPBACK
-from feed_assets.core.allotment import Probe
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import Connect
 from feed_assets.targets.json_answers import PROBE_SECONDS, NoAnswer
 

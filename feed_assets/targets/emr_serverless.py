@@ -7,8 +7,8 @@ from datetime import datetime
 from time import monotonic
 from typing import Any
 
-from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import NOTHING, Amount, bytes_of
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import EmrServerless, with_overhead, worker_of_emr
 from feed_assets.core.time_limits import in_time
 from feed_assets.targets.json_answers import PROBE_SECONDS, NoAnswer

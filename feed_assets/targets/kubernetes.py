@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from pydantic import Field, StringConstraints
 
-from feed_assets.core.allotment import Probe
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import Kubernetes
 from feed_assets.targets.json_answers import AnswerPart, NoAnswer, Server, TooMuch, look_at_server
 from feed_assets.targets.kubernetes_quantities import NO_QUANTITY, Requesting, amount, quantity

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from feed_assets.core.allotment import Probe
 from feed_assets.core.limits import excerpt
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import ComputeTarget, Connect, EmrServerless, Kubernetes, Local, Standalone, Yarn
 from feed_assets.targets import connect_server, emr_serverless, kubernetes, standalone, yarn
 from feed_assets.targets.json_answers import NoAnswer

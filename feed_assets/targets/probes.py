@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from feed_assets.core.allotment import Grant, Probe, Room, free_of, spread, unseen
 from feed_assets.core.resources import NOTHING
+from feed_assets.core.target_room import Grant, Probe, Room, free_of, spread, unseen
 from feed_assets.core.targets import ComputeTarget, Connect, Local
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.database import Ledger

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import NOTHING, Amount
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import Yarn
 from feed_assets.targets.json_answers import AnswerPart, NoAnswer, look_at_server
 

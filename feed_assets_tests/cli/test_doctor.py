@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.cli.loaded_location import prepare
-from feed_assets.core.allotment import Probe
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.target_room import Probe
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import target_probes
 from feed_assets.ledger.database import open_ledger

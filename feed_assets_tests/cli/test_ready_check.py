@@ -28,11 +28,12 @@ from feed_assets.cli import metrics_server
 from feed_assets.cli.exporter import metrics
 from feed_assets.cli.front import Front, proof
 from feed_assets.cli.metrics_server import text_of_metrics
-from feed_assets.core.allotment import Probe, QueueEntry, Room
+from feed_assets.core.allotment import QueueEntry
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.resources import Amount, Resources
+from feed_assets.core.target_room import Probe, Room
 from feed_assets.heartbeats import BEAT_SECONDS, FOLDER, FRESH_SECONDS, Heartbeat, NotReady, signs
-from feed_assets.ledger import alerts, allocations, due, runs, target_probes
+from feed_assets.ledger import alerts, due, resource_queue, runs, target_probes
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.cli.main_call import exit_and_errors
@@ -315,8 +316,8 @@ def test_metrics_have_the_cores_of_compute_targets_and_the_requests_that_wait(ho
     entry = QueueEntry("one", Resources(cores=2), is_history=False, since=now)
     room = Room(free.total, free.free)
     for name, rooms in (("one", {"here": room}), ("two", {"here": replace(room, closed="offline")})):
-        found = allocations.Rooms(frozenset(rooms), lambda _, rooms=rooms: rooms)
-        allocations.ask(ledger, replace(entry, name=name, since=now - timedelta(minutes=2)), name, found, now)
+        found = resource_queue.Rooms(frozenset(rooms), lambda _, rooms=rooms: rooms)
+        resource_queue.ask(ledger, replace(entry, name=name, since=now - timedelta(minutes=2)), name, found, now)
     text = text_of_metrics()
     cores = [figure(text, f"target_cores{which}", target="here") for which in ("", "_free", "_given")]
     assert cores == [8, 5, 2]

@@ -3,19 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from feed_assets.core.allotment import (
-    SETTLES,
-    STEP,
-    Grant,
-    Placement,
-    Probe,
-    QueueEntry,
-    Room,
-    Worker,
-    allot,
-    free_of,
-)
+from feed_assets.core.allotment import STEP, Placement, QueueEntry, allot
 from feed_assets.core.resources import Amount, Resources
+from feed_assets.core.target_room import SETTLES, Grant, Probe, Room, Worker, free_of
 from feed_assets.core.targets import Kubernetes, Standalone, Yarn
 from feed_assets_tests.support.each_case import each_case
 
@@ -118,15 +108,19 @@ def test_a_target_is_kept_for_one_request_while_the_others_stay_open():
 
 
 def test_a_target_is_not_kept_if_the_end_of_our_runs_would_not_suffice():
-    queue = [ask("big", 8, since=NOW - STEP), ask("small", 2)]
-    places = allot(queue, {"x": room(3, others=1)}, NOW)
-    assert [name for name, place in places.items() if isinstance(place, Placement)] == ["small"]
+    for others in (room(3, others=1), room(8, machines=[(8, 8, 3), (8, 8, 3)])):
+        queue = [ask("big", 8, since=NOW - STEP, memory="32g"), ask("small", 2)]
+        places = allot(queue, {"x": others}, NOW)
+        assert [name for name, place in places.items() if isinstance(place, Placement)] == ["small"]
 
 
 def test_machines_are_filled_by_one_request_after_the_other():
     rooms = {"x": room(8, machines=[(4, 8, 8), (4, 8, 8)])}
     places = allot([ask(name, 2, memory="8g") for name in "abc"], rooms, NOW)
     assert [isinstance(place, Placement) for place in places.values()] == [True, True, False]
+    rooms = {"x": room(4, machines=[(2, 2, 2), (2, 2, 2)])}
+    places = allot([ask("a", 2, memory="1g"), ask("b", 1, memory="2g")], rooms, NOW)
+    assert [isinstance(place, Placement) for place in places.values()] == [True, False], "one executor on each machine"
 
 
 def test_the_reason_of_a_choice_names_the_targets_that_were_compared():

@@ -1,8 +1,9 @@
 """Resources that are learned: when a run gets more than its dataset declares."""
 
-from feed_assets.core.allotment import Room, possible
+from feed_assets.core.allotment import possible
 from feed_assets.core.learned_needs import LEAST, Cost, learned
 from feed_assets.core.resources import Amount, Resources
+from feed_assets.core.target_room import Room
 from feed_assets_tests.support.each_case import each_case
 
 GIB = 1 << 30

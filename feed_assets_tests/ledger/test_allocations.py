@@ -8,13 +8,14 @@ from random import Random
 import pytest
 
 from feed_assets.core import allotment
-from feed_assets.core.allotment import STEP, Placement, Probe, QueueEntry, Room, free_of
+from feed_assets.core.allotment import STEP, Placement, QueueEntry
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.resources import NOTHING, Amount, Resources
-from feed_assets.ledger import allocations, due, target_probes
-from feed_assets.ledger.allocations import LOOK_AGAIN, ResourceRequest
+from feed_assets.core.target_room import Probe, Room, free_of
+from feed_assets.ledger import allocations, due, resource_queue, target_probes
 from feed_assets.ledger.due import AffectedOutput
+from feed_assets.ledger.resource_queue import LOOK_AGAIN, ResourceRequest
 from feed_assets_tests.support.fault_seeds import single_seeds
 from feed_assets_tests.support.ledger_records import NOW
 
@@ -70,7 +71,7 @@ class World:
         def of(grants):
             return {name: self.room(probes.get(name), grants.get(name, ())) for name in TOTALS}
 
-        return allocations.Rooms(frozenset(TOTALS), of)
+        return resource_queue.Rooms(frozenset(TOTALS), of)
 
     def answer(self, name):
         if name in self.offline:
@@ -107,10 +108,10 @@ class World:
         if self.dies():
             return
         with self.ledger.write() as connection:
-            allocations.lock(connection)
+            resource_queue.lock(connection)
             still = {*due.still_as_read(connection, ready)}
             requests = [each for each in requests if each.items[0] in still]
-            places = allocations.claim(connection, requests, rooms, self.now)
+            places = resource_queue.claim(connection, requests, rooms, self.now)
         for request in requests:
             if isinstance(places[request.id], Placement):
                 if self.dies():
@@ -147,7 +148,7 @@ class World:
     def waits(self, each):
         """Let a run whose resources were taken back ask for others, as a run by hand does."""
         entry = QueueEntry(f"own-{each.id}", self.needs[each.output], is_history=False, since=self.now)
-        place = allocations.ask(self.ledger, entry, each.id, self.rooms(), self.now)
+        place = resource_queue.ask(self.ledger, entry, each.id, self.rooms(), self.now)
         return entry.name if isinstance(place, Placement) else None
 
     def end(self, each):
@@ -155,7 +156,7 @@ class World:
             listed = [item for item in due.listed(connection, each.output.feed) if item.partition == each.output]
             due.remove(connection, listed)
             allocations.end(connection, {each.has})
-            allocations.wake_first(connection, self.now)
+            resource_queue.wake_first(connection, self.now)
         self.built.setdefault(each.output, self.now)
         del self.runs[each.id]
 
@@ -165,7 +166,7 @@ class World:
         with self.ledger.read() as connection:
             listed = allocations.in_use(connection)
         with self.ledger.write() as connection:
-            allocations.lock(connection)
+            resource_queue.lock(connection)
             allocations.end(connection, allocations.unused(connection, listed, self.runs.__contains__, self.now))
 
     def change_load(self):
@@ -227,3 +228,17 @@ def test_a_big_request_starves_without_the_rule_and_not_with_it(monkeypatch):
     assert smalls_and_a_big_one(60) == STEP // timedelta(minutes=1) + 2
     monkeypatch.setattr(allotment, "STEP", timedelta(days=365))
     assert smalls_and_a_big_one(600) is None
+
+
+def test_times_of_a_host_whose_clock_is_ahead_hold_nothing_up(ledger):
+    ahead = NOW + timedelta(hours=3)
+    rooms = {"x": Room(Amount(4, 64 * GIB), Amount(4, 64 * GIB))}
+    for name, cores in (("granted", 4), ("waits", 8)):
+        entry = QueueEntry(name, Resources(cores=cores, memory="8g"), is_history=False, since=ahead)
+        resource_queue.ask(ledger, entry, name, resource_queue.Rooms(frozenset("x"), lambda _: rooms), ahead)
+    with ledger.write() as connection:
+        listed = allocations.in_use(connection)
+        assert [each.name for each in resource_queue.waiting(connection, ahead)] == ["waits"]
+        assert resource_queue.waiting(connection, NOW) == []
+        assert allocations.unused(connection, listed, lambda _: True, ahead) == set()
+        assert allocations.unused(connection, listed, lambda _: None, NOW) == {"granted", "waits"}

@@ -14,8 +14,8 @@ from feed_assets.core.errors import ResourcesBusy, SparkUnavailable, TargetLost
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.ledger import allocations, due
-from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.ledger.tables import allocation, run
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.request_budget import is_a_service_out

@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from feed_assets import Resources
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import allocations, runs
-from feed_assets.ledger.allocations import LOOK_AGAIN
+from feed_assets.ledger import allocations, resource_queue, runs
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.ledger.tables import allocation
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, TARGET, TARGET_WHY
 from feed_assets.orchestration.execute import patience as patience_module
@@ -68,7 +68,7 @@ def allocated():
 def end(allocation_id):
     with ledger().write() as connection:
         allocations.end(connection, [allocation_id])
-        allocations.wake_first(connection, utc_now())
+        resource_queue.wake_first(connection, utc_now())
 
 
 def test_a_run_by_hand_holds_no_target_while_another_run_builds_its_partition(lake, in_pauses):
@@ -108,7 +108,7 @@ def test_a_target_is_given_back_if_another_run_was_faster(lake, in_pauses, full)
 
 
 def test_a_waiting_run_asks_when_it_is_woken_or_answers_are_old_and_not_each_second(lake, in_pauses, full, monkeypatch):
-    asked, seconds, ask = [], [], allocations.ask
+    asked, seconds, ask = [], [], resource_queue.ask
 
     def counted(*given):
         asked.append(len(seconds))
@@ -119,7 +119,7 @@ def test_a_waiting_run_asks_when_it_is_woken_or_answers_are_old_and_not_each_sec
         if len(seconds) == LOOK_AGAIN.total_seconds() + 4:
             end(full)
 
-    monkeypatch.setattr(allocations, "ask", counted)
+    monkeypatch.setattr(resource_queue, "ask", counted)
     in_pauses(second)
     result = lake.runner.execute(by_hand(NEXT_DAY))
     assert why_failed(result) is None

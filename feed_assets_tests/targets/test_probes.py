@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from feed_assets.core.allotment import Probe
 from feed_assets.core.resources import Amount
+from feed_assets.core.target_room import Probe
 from feed_assets.core.targets import Kubernetes, Local, Standalone, Yarn
 from feed_assets.ledger import target_probes
-from feed_assets.ledger.allocations import LOOK_AGAIN
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.targets import looks, probes
 from feed_assets_tests.support.kubernetes_answers import as_list
 from feed_assets_tests.support.target_doubles import METRICS, http_double, master, worker

@@ -10,16 +10,17 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from feed_assets.core.allotment import Placement, QueueEntry, Room, allot, possible
+from feed_assets.core.allotment import Placement, QueueEntry, allot, possible
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.learned_needs import Cost, Learned, learned
 from feed_assets.core.readiness import State
 from feed_assets.core.resources import Resources
+from feed_assets.core.target_room import Room
 from feed_assets.core.targets import ComputeTarget, Connect
-from feed_assets.ledger import allocations, due, history_budget, run_costs
-from feed_assets.ledger.allocations import ResourceRequest, Rooms
+from feed_assets.ledger import allocations, due, history_budget, resource_queue, run_costs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import DueOutput
+from feed_assets.ledger.resource_queue import ResourceRequest, Rooms
 from feed_assets.orchestration.decide import request_budget
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
@@ -103,7 +104,7 @@ def in_queue_order(
     if not targets() or not sizes:
         return sizes
     with ledger.read() as connection:
-        since = allocations.waits_since(connection, sizes)
+        since = resource_queue.waits_since(connection, sizes)
 
     def place(output: Partition) -> tuple[bool, int, datetime]:
         resources, is_old = _declared(graph.node(output.feed)), is_history(graph, output, now)
@@ -177,11 +178,11 @@ def _claimed_with_room(connection: sa.Connection, graph: Graph, queue: _Queue, r
     spent, counted = queue.requested.spent, queue.requested.counted
     if spent and history_budget.locked(connection, now) != spent[0]:
         spent, counted = None, Blocks()
-    allocations.lock(connection)
+    resource_queue.lock(connection)
     needs = _Needs(connection, rooms)
     free, of_history = (queue.of(graph, blocks, needs, now) for blocks in (queue.requested.free, counted))
     requests = _as_read(connection, [*free, *of_history])
-    places = allocations.claim(connection, requests, rooms, now)
+    places = resource_queue.claim(connection, requests, rooms, now)
     going = [each for each in requests if isinstance(places[each.id], Placement)]
     if spent:
         gone = [queue.blocks[each.id] for each in of_history if each in going]
@@ -221,7 +222,7 @@ def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: d
     with in_one_process():
         rooms = rooms_now(ledger, now)
     with ledger.read() as connection:
-        queue, free = allocations.waiting(connection, now), rooms.less(allocations.grants(connection))
+        queue, free = resource_queue.waiting(connection, now), rooms.less(allocations.grants(connection))
         needs = _Needs(connection, rooms)
         needed = {output: needs.of(graph.node(output.feed), size) for output, size in sizes.items()}
     reasons: dict[Partition, str] = {}

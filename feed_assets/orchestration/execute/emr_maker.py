@@ -104,9 +104,11 @@ class EmrMaker:
         if job.state == "FAILED" and job.has_begun:
             return SparkDied(
                 f"the job {job.id} on {self.watch.name} ended without a report: {sentence(job.details)} Expected "
-                "enough memory for its driver. Look at the job's log, or raise the memory of `Resources`."
+                "that its driver, with 5 GB, lives to its end. Look at the job's log: a function should bring few rows "
+                "to the driver."
             )
-        ended = f"its job {job.id} ended as {job.state} before it began: {job.details}" if job.id else "it took no job"
+        when = "without a report" if job.has_begun else "before it began"
+        ended = f"its job {job.id} ended as {job.state} {when}: {job.details}" if job.id else "it took no job"
         why = f" ({_in_words(failure)})" if failure and is_of_aws else ""
         return self.watch.lost(f"{ended}{why}".rstrip(". "))
 

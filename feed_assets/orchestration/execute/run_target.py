@@ -15,9 +15,9 @@ from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
 from feed_assets.core.resources import Resources
 from feed_assets.core.target_types import RESOURCE_KEYS
 from feed_assets.core.targets import ComputeTarget, Connect
-from feed_assets.ledger import allocations, target_probes
-from feed_assets.ledger.allocations import LOOK_AGAIN
+from feed_assets.ledger import allocations, resource_queue, target_probes
 from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.orchestration.decide.resource_requests import (
     ALLOCATION,
     TARGET,
@@ -178,7 +178,7 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
     has_told = False
     while True:
         now = utc_now()
-        place = allocations.ask(ledger, entry, run_id, rooms_now(ledger, now), now)
+        place = resource_queue.ask(ledger, entry, run_id, rooms_now(ledger, now), now)
         if isinstance(place, Placement):
             return place
         if isinstance(place, Nowhere):
@@ -197,7 +197,9 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
 def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: datetime) -> None:
     """Wait until targets may have room: until the run is woken, or its last answers are too old."""
     until = patience.spent + LOOK_AGAIN.total_seconds()
-    while patience.seconds_left and patience.spent < until and not allocations.is_woken(ledger, entry.name, last_look):
+    while patience.seconds_left and patience.spent < until:
+        if resource_queue.is_woken(ledger, entry.name, last_look):
+            return
         patience.wait()
 
 
@@ -222,4 +224,4 @@ def _end(ledger: Ledger, allocation_id: str, target: str | None = None) -> None:
         allocations.end(connection, {allocation_id})
         if target:
             target_probes.outdate(connection, target)
-            allocations.wake_first(connection, utc_now())
+            resource_queue.wake_first(connection, utc_now())

@@ -1,0 +1,265 @@
+"""Requests that wait for compute resources: one queue for all who share a ledger.
+
+A request is served in the transaction that claims its outputs on the due list, so none is served twice.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.allotment import NEEDS, Placement, QueueEntry, allot
+from feed_assets.core.feeds import Partition
+from feed_assets.core.readiness import State
+from feed_assets.core.resources import Resources
+from feed_assets.core.target_room import Grant, Room
+from feed_assets.ledger import due as due_list
+from feed_assets.ledger import key_tables
+from feed_assets.ledger.allocations import end, grants, resources_of, rows_of_outputs
+from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.due import DueOutput
+from feed_assets.ledger.tables import TEXT, allocation, cursor, due
+
+LOOK_AGAIN = timedelta(seconds=10)
+"""Time after which a waiting request is looked at again. Answers of targets are kept as long."""
+
+FORGOTTEN = timedelta(minutes=5)
+"""Time after which a waiting request that nobody looks at holds up no other."""
+
+WOKEN = 20
+"""Number of waiting requests that are looked at as soon as a run gives its resources back."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The targets of a process: `usable` has the names of those that its runs may use.
+
+    `less` returns the room of each target, less what is given to runs, by target.
+    """
+
+    usable: frozenset[str]
+    less: Callable[[Mapping[str, Sequence[Grant]]], Mapping[str, Room]]
+
+
+_LOCK = "allocations"
+
+_READY = (State.BUILD.value, State.REBUILD.value, State.WAITS_FOR_RESOURCES.value)
+"""States of an output whose request waits. A tick first decides about it again, and then looks for room."""
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
+    """A request for the resources of one run, which builds these outputs of the due list."""
+
+    id: str
+    items: tuple[DueOutput, ...]
+    resources: Resources
+    is_history: bool
+
+    def waiting(self, since: datetime, usable: frozenset[str]) -> QueueEntry:
+        """Return the request as it stands in the queue."""
+        first = self.items[0].partition.path
+        return QueueEntry(self.id, self.resources, self.is_history, since, output=first, usable=usable)
+
+
+def lock(connection: sa.Connection) -> None:
+    """Lock the queue until the transaction ends. A transaction that locks the history budget locks it before this."""
+    insert_missing(connection, cursor, [{"name": _LOCK, "value": ""}])
+    connection.execute(sa.select(cursor.c.value).where(cursor.c.name == _LOCK).with_for_update())
+
+
+def claim(
+    connection: sa.Connection, requests: Sequence[ResourceRequest], rooms: Rooms, now: datetime
+) -> dict[str, Placement | str]:
+    """Claim the outputs of the requests that get a target, and let the others wait with the reason.
+
+    Return the target or the reason of each request, by its id. Requests of other processes that stand before these in
+    the queue keep the room that is theirs. The caller has locked the queue, and the outputs on the due list.
+    """
+    since = _since(connection, requests)
+    _drop_earlier(connection, requests, now)
+    own = [each.waiting(since.get(each.id, now), rooms.usable) for each in requests]
+    places = allot([*own, *waiting(connection, now)], rooms.less(grants(connection)), now)
+    _insert(connection, own, places, now)
+    due_list.take(connection, [item for each in requests if _is_given(places[each.id]) for item in each.items], now)
+    _note(connection, requests, places, now)
+    return {each.id: places[each.id] for each in requests}
+
+
+def _is_given(place: Placement | str) -> bool:
+    return isinstance(place, Placement)
+
+
+def _since(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> dict[str, datetime]:
+    """Return since when the outputs of each request wait, by the requests that had them before."""
+    by_output = {item.partition.path: each.id for each in requests for item in each.items}
+    since: dict[str, datetime] = {}
+    for row in connection.execute(_earlier(connection, requests)):
+        request = by_output[f"{row.feed}/{row.partition}" if row.partition else row.feed]
+        since[request] = min(since.get(request, row.since), row.since)
+    return since
+
+
+def _earlier(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> "sa.Select[*tuple[Any, ...]]":
+    """Select the requests that had these outputs before, and of which no run has begun."""
+    key_table = key_tables.partitions(connection, [item.partition for each in requests for item in each.items])
+    query = sa.select(due.c.feed, due.c.partition, allocation.c.id, allocation.c.since)
+    query = query.join(key_table, key_tables.same_keys(due, key_table))
+    return query.join(allocation, allocation.c.id == due.c.allocation).where(allocation.c.dagster_run.is_(None))
+
+
+def _drop_earlier(connection: sa.Connection, requests: Iterable[ResourceRequest], now: datetime) -> None:
+    """Remove earlier requests for these outputs, and waiting requests that nobody has any more.
+
+    An output is requested again only if no run of it began in time. If one begins later, it takes resources anew.
+    """
+    ids = {row.id for row in connection.execute(_earlier(connection, requests))}
+    waits = due.c.state.is_(None) | due.c.state.in_(_READY)
+    waits = sa.exists().where(due.c.allocation == allocation.c.id, waits)
+    nobody = allocation.c.dagster_run.is_(None) & ~waits
+    died = allocation.c.dagster_run.is_not(None) & ~_looked_at(now)
+    connection.execute(sa.delete(allocation).where(allocation.c.target.is_(None), nobody | died))
+    end(connection, ids)
+
+
+def _insert(
+    connection: sa.Connection,
+    entries: Iterable[QueueEntry],
+    places: Mapping[str, Placement | str],
+    now: datetime,
+    dagster_run: str | None = None,
+) -> None:
+    if rows := [_row(each, places[each.name], now) | {"dagster_run": dagster_run} for each in entries]:
+        connection.execute(sa.insert(allocation), rows)
+
+
+def _row(entry: QueueEntry, place: Placement | str, now: datetime) -> dict[str, Any]:
+    values = {"id": entry.name, "resources": json.dumps(asdict(entry.resources)), "history": entry.is_history}
+    values |= {
+        "output": entry.output,
+        "since": entry.since,
+        "at": now,
+        "targets": json.dumps(sorted(entry.usable or ())),
+    }
+    if not isinstance(place, Placement):
+        return {**values, "target": None, "cores": None, "memory": None, "reason": str(place)}
+    amount = {"cores": place.amount.cores, "memory": place.amount.memory}
+    return {**values, **amount, "target": place.target, "reason": place.reason}
+
+
+def _note(
+    connection: sa.Connection,
+    requests: Iterable[ResourceRequest],
+    places: Mapping[str, Placement | str],
+    now: datetime,
+) -> None:
+    """Note requests on the due list. A changed reason of a waiting output is not reported to Dagster again.
+
+    It changes with each run that ends.
+    """
+    granted, waits = list[dict[str, Any]](), list[dict[str, Any]]()
+    for request in requests:
+        place = places[request.id]
+        for item in request.items:
+            row = {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_id": request.id}
+            granted += [] if isinstance(place, str) else [row]
+            waits += [row | {"its_reason": str(place)}] if isinstance(place, str) else []
+    of_output = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
+    noting = sa.update(due).where(of_output).values(allocation=sa.bindparam("its_id"))
+    if granted:
+        connection.execute(noting, granted)
+    reason, state = sa.bindparam("its_reason", type_=TEXT), State.WAITS_FOR_RESOURCES.value
+    reported = sa.case((due.c.told.startswith(NEEDS), reason), else_=due.c.told)
+    if waits:
+        connection.execute(
+            noting.values(state=state, reason=reason, look_at=now + LOOK_AGAIN, told=reported),
+            waits,
+        )
+
+
+def waiting(connection: sa.Connection, now: datetime) -> list[QueueEntry]:
+    """Return the requests that wait for resources. One that nobody has looked at for FORGOTTEN holds up no other."""
+    rows = connection.execute(sa.select(allocation).where(allocation.c.target.is_(None), _looked_at(now)))
+    return [
+        QueueEntry(
+            row.id,
+            resources_of(row),
+            row.history,
+            row.since,
+            output=row.output,
+            usable=frozenset(json.loads(row.targets)),
+        )
+        for row in rows
+    ]
+
+
+def _looked_at(now: datetime) -> sa.ColumnElement[bool]:
+    """Return the condition that a request was looked at lately. A time far ahead is of a host with a wrong clock."""
+    return allocation.c.at.between(now - FORGOTTEN, now + FORGOTTEN)
+
+
+def waits_since(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, datetime]:
+    """Return since when the request of each output waits. Outputs without such a request are missing."""
+    rows = rows_of_outputs(connection, outputs, allocation.c.target.is_(None))
+    return {output: row.since for output, row in rows.items()}
+
+
+def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: datetime) -> Placement | str:
+    """Give resources to a run that has begun without them, or put it into the queue. Return the target or the reason.
+
+    Call it again until the run has a target: a request that is not looked at is dropped after a while.
+    """
+    with ledger.write() as connection:
+        lock(connection)
+        end(connection, {entry.name})
+        _drop_earlier(connection, (), now)
+        entry = replace(entry, usable=rooms.usable)
+        place = allot([entry, *waiting(connection, now)], rooms.less(grants(connection)), now)[entry.name]
+        _insert(connection, [entry], {entry.name: place}, now, dagster_run)
+    return place
+
+
+def is_woken(ledger: Ledger, name: str, last_look: datetime) -> bool:
+    """Return whether a request should be looked at before its time, since its last look. This locks nothing."""
+    with ledger.read() as connection:
+        return connection.execute(sa.select(allocation.c.at).where(allocation.c.id == name)).scalar() != last_look
+
+
+def wake_first(connection: sa.Connection, now: datetime) -> None:
+    """Make the outputs of the first waiting requests due now, because a run has given its resources back.
+
+    Wake the runs by hand among them, too.
+
+    The others are looked at in their turn. To wake all of them would decide about each of them at the end of each run.
+    Outputs that another transaction has locked are skipped, to avoid a deadlock: a tick decides about them just now.
+    """
+    first = [each.name for each in sorted(waiting(connection, now), key=lambda each: each.place(now))[:WOKEN]]
+    waits = due.c.allocation.in_(first) & (due.c.state == State.WAITS_FOR_RESOURCES.value)
+    waits &= due.c.look_at > now - FORGOTTEN
+    by_hand = allocation.c.id.in_(first) & allocation.c.dagster_run.is_not(None)
+    query = sa.select(allocation.c.id).where(by_hand).order_by(allocation.c.id).with_for_update(skip_locked=True)
+    if runs := connection.execute(query).scalars().all():
+        connection.execute(sa.update(allocation).where(allocation.c.id.in_(runs)).values(at=now))
+    query = sa.select(due.c.feed, due.c.partition).where(waits).order_by(due.c.feed, due.c.partition)
+    if rows := connection.execute(query.with_for_update(skip_locked=True)).all():
+        key_table = key_tables.rows(connection, key_tables.PARTITION, [[*row] for row in rows])
+        woken = sa.tuple_(due.c.feed, due.c.partition).in_(sa.select(key_table.c.feed, key_table.c.partition))
+        # A tick decides first about what has been due longest, and nobody else may take the room of these.
+        connection.execute(sa.update(due).where(woken).values(look_at=now - FORGOTTEN))
+
+
+def note_waiting(ledger: Ledger, now: datetime) -> None:
+    """Let outputs that were decided anew wait for resources on, if their request does. The next tick looks for room.
+
+    A command decides, but requests nothing. Without this it would show them as ready.
+    """
+    of_output = (allocation.c.id == due.c.allocation) & allocation.c.target.is_(None)
+    reason = sa.select(allocation.c.reason).where(of_output).correlate(due).scalar_subquery()
+    is_ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
+    waits = sa.exists().where(of_output).correlate(due)
+    values = {"state": State.WAITS_FOR_RESOURCES.value, "reason": reason, "look_at": now}
+    with ledger.write() as connection:
+        connection.execute(sa.update(due).where(is_ready, waits).values(**values))
