@@ -99,7 +99,7 @@ Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 
 
 def _conf_with_driver(values: Mapping[str, str]) -> Mapping[str, str]:
-    """Where the driver takes room of the target, too, it counts with its cores and memory."""
+    """Refuse the size of the driver, too: there it takes room of the target, and is counted."""
     return _conf(values, frozenset({"spark.driver.cores", "spark.driver.memory", "spark.driver.memoryOverhead"}))
 
 
