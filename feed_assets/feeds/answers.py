@@ -1,4 +1,4 @@
-"""Time limits for requests to another team's store. A request without an answer in time raises an error.
+"""Time limits for requests to another team's store, and to a queue. Without an answer in time they raise an error.
 
 The store may never answer, or may send one byte every few seconds. No socket timeout ends such a request. So another
 thread sends the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for
@@ -63,8 +63,8 @@ class Answers:
 
 
 @cache
-def answers_of(url: str, endpoint: str | None) -> Answers:  # noqa: ARG001 (the key)
-    """Return the `Answers` of the store at a URL.
+def answers_of(url: str, way: str | None) -> Answers:  # noqa: ARG001 (the key)
+    """Return the `Answers` of the store or queue at a URL, by its endpoint or profile.
 
     Each tick opens new blackboards. All blackboards of a process with this URL share the object.
     """

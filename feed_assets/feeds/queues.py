@@ -5,8 +5,7 @@ A received message is hidden from others for a while (30 s by default), and is d
 
 import logging
 import re
-from collections.abc import Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[re
 
 from feed_assets.core.errors import QueueUnavailable
 from feed_assets.core.message_words import sentence
+from feed_assets.feeds.answers import answers_of
 
 MESSAGES_PER_REQUEST = 10
 """The most messages that SQS delivers, or deletes, in one request."""
@@ -48,7 +48,8 @@ class Queue:
 
     Without a profile, boto3's default credentials are used.
 
-    Each request is tried once. If it fails, it raises QueueUnavailable.
+    Each request is tried once. If it fails, it raises QueueUnavailable. If there is no whole answer in time, the queue
+    gets no request for a while (`answers.py`), so that each tick does not wait for it.
     """
 
     url: str
@@ -56,10 +57,8 @@ class Queue:
 
     def receive(self, seconds: int = 0) -> list[QueueMessage]:
         """Return up to ten messages. If there is none, wait for up to `seconds`, at most `LONGEST_WAIT`."""
-        with self._translated():
-            response = _client(self.url, self.profile).receive_message(
-                QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=min(seconds, LONGEST_WAIT)
-            )
+        wait = min(seconds, LONGEST_WAIT)
+        response = self._answer("receive_message", MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=wait)
         return [
             QueueMessage(each["MessageId"], each["Body"], each["ReceiptHandle"])
             for each in response.get("Messages", ())
@@ -70,22 +69,21 @@ class Queue:
         for first in range(0, len(messages), MESSAGES_PER_REQUEST):
             batch = messages[first : first + MESSAGES_PER_REQUEST]
             entries = [{"Id": str(number), "ReceiptHandle": each.receipt} for number, each in enumerate(batch)]
-            with self._translated():
-                response = _client(self.url, self.profile).delete_message_batch(QueueUrl=self.url, Entries=entries)
+            response = self._answer("delete_message_batch", Entries=entries)
             for each in response.get("Failed", ()):
                 _log.warning("%s: a message was not deleted: %s", self.url, each.get("Message") or each["Code"])
 
     def attributes(self, names: Collection[str]) -> dict[str, str]:
         """Return attributes of the queue by name."""
-        with self._translated():
-            response = _client(self.url, self.profile).get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
-        return response.get("Attributes", {})
+        return self._answer("get_queue_attributes", AttributeNames=[*names]).get("Attributes", {})
 
-    @contextmanager
-    def _translated(self) -> Generator[None]:
+    def _answer(self, request: str, **values: Any) -> dict[str, Any]:
+        def ask() -> dict[str, Any]:
+            return getattr(_client(self.url, self.profile), request)(QueueUrl=self.url, **values)
+
         try:
-            yield
-        except (BotoCoreError, ClientError, ValueError) as error:
+            return answers_of(self.url, self.profile).within(ask)
+        except (BotoCoreError, ClientError, ValueError, OSError) as error:
             # Credentials may have been renewed. The next request makes a client, which reads them again.
             _client.cache_clear()
             raise QueueUnavailable(

@@ -22,7 +22,7 @@ class TextTable:
         self.records = 0
         self._columns = ["place"]
         self._rows: list[dict[str, str | None]] = []
-        self.database.execute("CREATE TABLE texts (place VARCHAR)")
+        self._made: list[str] = []
 
     def __enter__(self) -> "TextTable":
         return self
@@ -31,10 +31,8 @@ class TextTable:
         self.database.close()
 
     def require(self, columns: Sequence[str]) -> None:
-        """Add columns to the table."""
-        for column in columns:
-            self._columns.append(column)
-            self.database.execute(f"ALTER TABLE texts ADD COLUMN {column} VARCHAR")
+        """Add columns to the table. It gets them when it is flushed."""
+        self._columns += columns
 
     def add(self, place: str, row: dict[str, str | None]) -> None:
         """Add a record with its place, such as a line of a file. Missing columns are NULL."""
@@ -44,10 +42,21 @@ class TextTable:
             self.flush()
 
     def flush(self) -> None:
-        """Insert the buffered records into the table."""
+        """Insert the buffered records into the table, which has all columns then."""
+        self._add_columns()
         if self._rows:
             arrays = {name: pa.array([row.get(name) for row in self._rows], pa.string()) for name in self._columns}
             self.database.register("batch", pa.table(arrays))
             self.database.execute("INSERT INTO texts BY NAME SELECT * FROM batch")
             self.database.unregister("batch")
         self._rows = []
+
+    def _add_columns(self) -> None:
+        """Make the table at once with the first columns, because DuckDB takes ever longer to add one more."""
+        new = self._columns[len(self._made) :]
+        if not self._made:
+            self.database.execute(f"CREATE TABLE texts ({', '.join(f'{each} VARCHAR' for each in new)})")
+        else:
+            for each in new:
+                self.database.execute(f"ALTER TABLE texts ADD COLUMN {each} VARCHAR")
+        self._made += new

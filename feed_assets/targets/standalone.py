@@ -16,6 +16,10 @@ LEAST_MIB = 512
 """Memory in MiB without which a worker starts no executor."""
 
 
+MOST_MACHINES = 500
+"""The most workers that are counted one by one. Each request looks at all of them while it locks the queue."""
+
+
 class _Worker(AnswerPart):
     state: str
     cores: Count
@@ -55,6 +59,6 @@ def look(target: Standalone, now: datetime) -> Probe:
     # A worker without free memory starts no executor, however many cores it has, and the other way round.
     useful = [each for each in alive if each.coresfree and each.memoryfree >= LEAST_MIB]
     free = sum((each.free for each in useful), NOTHING)
-    workers = tuple(Worker(each.size, each.free) for each in alive)
+    workers = tuple(Worker(each.size, each.free) for each in alive) if len(alive) <= MOST_MACHINES else ()
     waiting = sum(each.state == "WAITING" for each in master.activeapps)
     return Probe(now, total, free, queued=waiting, workers=workers)

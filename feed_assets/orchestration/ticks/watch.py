@@ -259,11 +259,11 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
     def check() -> dg.AssetCheckResult:
         with open_ledger(settings().ledger).read() as connection:
             state = quality.check_states(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
-        reason = state.reason or "" if state else "The sensor 'watch' has reported no result yet."
+        reason = state.reason if state else "The sensor 'watch' has reported no result yet."
         return dg.AssetCheckResult(
             passed=state is None or state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=without_links(reason),
+            description=without_links(reason) if reason else None,
         )
 
     return check

@@ -107,7 +107,7 @@ def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntr
             check_name=check,
             passed=state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=without_links(state.reason or ""),
+            description=without_links(state.reason) if state.reason else None,
             metadata=stale_metadata(connection, partition.feed) if check == STALE else {},
         )
         for (partition, check), state in states.items()
