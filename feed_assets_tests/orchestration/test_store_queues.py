@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import QueueUnavailable
 from feed_assets.core.feeds import MANIFEST, Feed, Partition
+from feed_assets.feeds import answers
 from feed_assets.feeds.queues import Queue
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
@@ -21,6 +22,7 @@ from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.listeners import SINCE, clocked, evaluated, listening, ticked
 from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifying_bucket
+from feed_assets_tests.support.slow_servers import dripping
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, outcomes, rows, short
 
 UNLISTED = [step for step in FEEDS if step is not DISCOVER]
@@ -250,3 +252,14 @@ def test_waiting_for_a_recording_ends_with_the_listening_time(clock):
         assert listens.seconds_left() > 0
     listens.over.set()
     assert listens.is_over()
+
+
+def test_a_queue_that_drips_is_given_up_in_time_and_left_alone(s3_env, monkeypatch):
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 1.0)
+    with dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n") as server:
+        queue = Queue(f"http://127.0.0.1:{server.port}/1/q")
+        with pytest.raises(QueueUnavailable, match=r"no answer within 1 s"):
+            queue.receive()
+        with pytest.raises(QueueUnavailable, match="will be asked again in a minute"):
+            queue.receive()
+        assert server.callers == 1

@@ -34,6 +34,9 @@ def test_a_master_of_spark_counts_only_workers_that_can_start_an_executor():
         probe = standalone.look(spark_at(double.url), NOW)
     assert (probe.total, probe.free) == (Amount(16, (16384 + 15360 + 2048) * MIB), Amount(5, 12288 * MIB))
     assert (probe.queued, probe.at, double.calls) == (2, NOW, {"/json/": 1})
+    assert len(probe.workers) == 3
+    with http_double(**{"/json/": master(*workers[:1] * (standalone.MOST_MACHINES + 1))}) as double:
+        assert standalone.look(spark_at(double.url), NOW).workers == (), "as many as these would hold up the queue"
 
 
 def yarn_at(answer, name="default"):
