@@ -1,4 +1,4 @@
-"""Markdown for Dagster's UI. Texts from users and files are escaped, so they make no link, image or HTML."""
+"""Markdown for Dagster's UI. Texts from users and files are escaped, so they make no image, HTML or hidden link."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ def as_text(text: str) -> str:
 
 
 def without_links(text: str) -> str:
-    """Escape what begins a link, image or HTML. The rest stays readable on pages that show Markdown as it is."""
+    """Escape what begins a hidden link, image or HTML. The rest stays readable where Markdown is shown as it is."""
     return _LINKS.sub(r"\\\g<0>", text)
 
 
