@@ -122,10 +122,10 @@ def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Te
     """Return the counts of some text columns of a DuckDB relation, in one scan for each AT_ONCE of them."""
     size, counts = len(TextCounts.__dataclass_fields__), dict[str, TextCounts]()
     for first in range(0, len(names), AT_ONCE):
-        some = names[first : first + AT_ONCE]
-        expressions = [expression for name in some for expression in _counts(sql_text.quoted(name))]
+        columns = names[first : first + AT_ONCE]
+        expressions = [expression for name in columns for expression in _counts(sql_text.quoted(name))]
         row = database.execute(f"SELECT {', '.join(expressions)} FROM {table}").fetchone()
-        counts |= {name: TextCounts(*row[at * size : (at + 1) * size]) for at, name in enumerate(some)}
+        counts |= {name: TextCounts(*row[at * size : (at + 1) * size]) for at, name in enumerate(columns)}
     return counts
 
 
