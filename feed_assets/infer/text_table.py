@@ -22,7 +22,7 @@ class TextTable:
         self.records = 0
         self._columns = ["place"]
         self._rows: list[dict[str, str | None]] = []
-        self._made: list[str] = []
+        self._made = 0
 
     def __enter__(self) -> "TextTable":
         return self
@@ -53,10 +53,10 @@ class TextTable:
 
     def _add_columns(self) -> None:
         """Make the table at once with the first columns, because DuckDB takes ever longer to add one more."""
-        new = self._columns[len(self._made) :]
+        new = self._columns[self._made :]
         if not self._made:
             self.database.execute(f"CREATE TABLE texts ({', '.join(f'{each} VARCHAR' for each in new)})")
         else:
             for each in new:
                 self.database.execute(f"ALTER TABLE texts ADD COLUMN {each} VARCHAR")
-        self._made += new
+        self._made = len(self._columns)
