@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,6 +30,12 @@ If both are set, Spark uses the variable.
 """
 
 HADOOP_TMP = "spark.hadoop.hadoop.tmp.dir"
+_UNIX_SOCKETS = "spark.python.unix.domain.socket"
+_MOST_BYTES_OF_SOCKETS = 60
+"""Length of the longest path of a folder of sockets.
+
+Spark's name of a socket adds 43 bytes. On macOS, which has the lower limit, the path of a socket has at most 103.
+"""
 _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"
 _LOCK = "held"
@@ -43,15 +49,29 @@ _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*
 
 @dataclass(frozen=True)
 class Scratch:
-    """Scratch folders of one JVM, one on each disk, and the file descriptors that keep them locked."""
+    """Scratch folders of one JVM, one on each disk, and the file descriptors that keep them locked.
+
+    `sockets` is the folder of the sockets between the JVM and Python: one of `folders`, or one of its own. It is None
+    if no folder has a path that is short enough. Python and the JVM then connect by ports of 127.0.0.1.
+    """
 
     folders: tuple[Path, ...] = ()
     locks: tuple[int, ...] = ()
+    sockets: Path | None = None
 
     def with_one_on(self, disk: Path) -> "Scratch":
         """Return these folders and a new one on another disk. Raise OSError if the new folder cannot be made."""
         folder, lock = _make_folder(disk)
-        return Scratch((*self.folders, folder), (*self.locks, lock))
+        return replace(self, folders=(*self.folders, folder), locks=(*self.locks, lock))
+
+    def with_sockets(self) -> "Scratch":
+        """Return these folders and a folder of sockets. Raise OSError if it cannot be made."""
+        if _holds_sockets(self.folders[0]):
+            return replace(self, sockets=self.folders[0])
+        if not _holds_sockets(_temporary() / self.folders[0].name):
+            return self
+        folder, lock = _make_folder(_temporary())
+        return replace(self, locks=(*self.locks, lock), sockets=folder)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,16 +79,22 @@ class Scratch:
         return {LOCAL_DIRS: ",".join(map(str, self.folders))}
 
     def conf(self, master: str) -> dict[str, str]:
-        """Return the configuration of the folder in which Hadoop buffers uploads to S3.
+        """Return the configuration of the folder in which Hadoop buffers uploads to S3, and of the folder of sockets.
 
-        Without it, all users would share one folder with a well-known name. Only a `local` master gets this
-        configuration, because executors on another machine do not have the scratch folder.
+        Without the first, all users would share one folder with a well-known name. Without the second, any user could
+        connect to PySpark's servers, and a server that waits for such a client serves no other. Only a `local` master
+        gets this configuration, because executors on another machine do not have the scratch folder.
         """
-        return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
+        if not master.startswith("local"):
+            return {}
+        buffers = {HADOOP_TMP: str(self.folders[0] / "hadoop")}
+        if self.sockets is None:
+            return buffers
+        return {**buffers, f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": str(self.sockets)}
 
     def remove(self) -> None:
         """Remove the scratch folders of this process, and release their locks."""
-        for folder in self.folders:
+        for folder in {*self.folders, self.sockets} - {None}:
             shutil.rmtree(folder, ignore_errors=True)
         for lock in self.locks:
             os.close(lock)
@@ -89,13 +115,13 @@ def make_scratch(conf: Mapping[str, str]) -> Scratch:
     try:
         for disk in disks(conf):
             folders = folders.with_one_on(disk)
+        return folders.with_sockets()
     except OSError as error:
         folders.remove()
         raise InvalidSetting(
             f"Spark's scratch folder cannot be made: {error}. Expected a disk that this user may write to. Name one in "
             f'{LOCAL_DIRS}, or as {LOCAL_DIR} in FEED_ASSETS_SPARK_CONF: {{"{LOCAL_DIR}": "/mnt/fast"}}.'
         ) from error
-    return folders
 
 
 @contextmanager
@@ -122,13 +148,21 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
 
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
     """Remove this user's scratch folders that no process locks any more. Return the removed folders."""
-    places = {*disks(conf), _at_home()}
+    places = {*disks(conf), _at_home(), _temporary()}
     candidates = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
     return [each for each in candidates if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
 
 
 def _at_home() -> Path:
-    return home() / "scratch" if home().is_dir() else Path(tempfile.gettempdir())
+    return home() / "scratch" if home().is_dir() else _temporary()
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir())
+
+
+def _holds_sockets(folder: Path) -> bool:
+    return len(os.fsencode(folder)) <= _MOST_BYTES_OF_SOCKETS
 
 
 def _of_defaults() -> str:

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import dedent
 
 import pytest
@@ -18,7 +20,7 @@ NASTY = {"spark.hadoop.a b:c=d#e!\u00e9": " \t\r\n\f#!:=\\u0041\u00e9\u20ac\U000
 LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1"}
 OWN = dedent(
     """
-    import json, os, sys, tempfile
+    import json, os, socket, stat, sys, tempfile
     from pathlib import Path
     import psutil
     from feed_assets.settings import Settings
@@ -32,6 +34,9 @@ OWN = dedent(
     own = {"spark.hadoop.fs.s3a.secret.key": sys.argv[1], **nasty}
     settings = Settings(spark_conf=own, blackboard="memory://")
     spark = session(settings, {"spark.hadoop.my.key": sys.argv[1] + "!"})
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    sockets = [each for it in ours for each in it.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    idle = [socket.create_connection(("127.0.0.1", each.laddr.port)) for each in sockets]
     said = {"worker": spark.sparkContext.parallelize([1], 1).map(of_worker).first()}
     ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
     living = [each for each in ours if each.status() != psutil.STATUS_ZOMBIE]
@@ -49,10 +54,12 @@ OWN = dedent(
     hadoop = spark._jvm.org.apache.hadoop
     credentials = hadoop.security.UserGroupInformation.getCurrentUser().getCredentials()
     said["secret"] = len(credentials.getSecretKey(hadoop.io.Text("sparkCookie")) or b"")
+    folder_of_sockets = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
+    said["sockets"] = stat.S_IMODE(Path(folder_of_sockets).stat().st_mode)
     spark.stop()
     again = session(settings, {"spark.hadoop.my.key": "other"})
     said["again"] = again.sparkContext._jsc.hadoopConfiguration().get("my.key")
-    print(json.dumps(said))
+    print(json.dumps({**said, "idle": len(idle)}))
     """
 )
 STRANGER = (
@@ -63,17 +70,19 @@ STRANGER = (
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """Return the report of a process with its own session, in a folder with a stranger's modules."""
-    folder, scratch = tmp_path_factory.mktemp("current"), tmp_path_factory.mktemp("scratch")
+    folder = tmp_path_factory.mktemp("current")
     for name in ("psutil", "pyarrow", "pandas", "numpy", "pyspark"):
         (folder / f"{name}.py").write_text(STRANGER)
     (folder / "mine.py").write_text("NAME = 'mine'\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
-    env |= {"TMPDIR": str(scratch), "PYSPARK_SUBMIT_ARGS": "--conf spark.hadoop.by.hand=1 pyspark-shell"}
     command = [sys.executable, "-P", "-c", OWN, PLANTED, json.dumps(NASTY)]
-    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
+    with TemporaryDirectory() as short:
+        env |= {"TMPDIR": short, "PYSPARK_SUBMIT_ARGS": "--conf spark.hadoop.by.hand=1 pyspark-shell"}
+        done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
+        left = [*Path(short).glob("feed-assets-*")]
     assert done.returncode == 0, done.stderr[-3000:]
     assert PLANTED not in done.stderr
-    return {**json.loads(done.stdout), "ran": (folder / "a_stranger_ran").exists()}
+    return {**json.loads(done.stdout), "left": left, "ran": (folder / "a_stranger_ran").exists()}
 
 
 def test_all_spark_listeners_are_on_loopback(said):
@@ -85,6 +94,16 @@ def test_all_spark_listeners_are_on_loopback(said):
 def test_spark_listeners_require_a_generated_secret(said):
     assert said["authenticates"] == "true"
     assert said["secret"] >= 32
+
+
+def test_idle_connections_to_each_port_do_not_hold_up_a_job(said):
+    assert said["idle"] >= 2
+    assert said["worker"]
+
+
+def test_the_folder_of_sockets_is_private_and_removed_at_the_end(said):
+    assert said["sockets"] == 0o700
+    assert said["left"] == []
 
 
 def test_keys_are_spark_s_and_on_no_command_line(said):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
@@ -47,7 +48,7 @@ WORKS = dedent(
     partition = Partition(Feed.parse("shop/out/v1.0"), "2026-01-01")
     write(spilled, Blackboard.open(url), partition, "20260101.000000")
     places = [Path(each) for each in sys.argv[3:]]
-    found = [each for place in places for each in place.rglob("*") if not each.is_symlink()]
+    found = [each for place in places for each in place.rglob("*") if not each.is_symlink() and not each.is_socket()]
     modes = {str(each): stat.S_IMODE(each.lstat().st_mode) for each in found}
     holding = [str(each) for each in found if each.is_file() and planted.encode() in each.read_bytes()]
     lake = {str(each.relative_to(root)): stat.S_IMODE(each.stat().st_mode) for each in (root / "lake").rglob("*")}
@@ -59,6 +60,16 @@ WORKS = dedent(
     sys.stdin.readline()
     """
 )
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """Replace the system's folder for temporary files, because a sweep removes all unlocked folders there."""
+    tmp_path_factory.getbasetemp()  # pytest takes the system's folder at its first use
+    with TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 class Working:
@@ -85,9 +96,8 @@ class Working:
         psutil.wait_procs([jvm], timeout=60)
 
 
-def test_shuffle_files_are_private_and_published_parts_keep_permissions(tmp_path):
+def test_shuffle_files_are_private_and_published_parts_keep_permissions(tmp_path, temporary):
     (home := tmp_path / "home").mkdir(0o755)
-    (temporary := tmp_path / "tmp").mkdir()
     env = {"DAGSTER_HOME": str(home), "TMPDIR": str(temporary)}
     working = Working(tmp_path, [home, temporary], env)
     said = working.said
@@ -103,7 +113,7 @@ def test_shuffle_files_are_private_and_published_parts_keep_permissions(tmp_path
     assert [*(home / "scratch").iterdir()] == []
 
 
-def test_scratch_folders_on_a_user_s_disk_are_private_and_swept_after_a_kill(tmp_path, monkeypatch):
+def test_scratch_folders_on_a_user_s_disk_are_private_and_swept_after_a_kill(tmp_path, temporary, monkeypatch):
     (disk := tmp_path / "fast").mkdir(0o777)
     disk.chmod(0o777)
     (home := tmp_path / "home").mkdir(0o700)
@@ -115,9 +125,25 @@ def test_scratch_folders_on_a_user_s_disk_are_private_and_swept_after_a_kill(tmp
         monkeypatch.setenv(name, value)
     assert sweep_scratch({}) == [], "it works"
     working.kill()
-    (left,) = disk.iterdir()
-    assert sweep_scratch({}) == [left]
-    assert [*disk.iterdir()] == []
+    (left,), (sockets,) = disk.iterdir(), temporary.glob("feed-assets-spark-*")
+    assert sockets.stat().st_mode & 0o777 == 0o700
+    assert {*sweep_scratch({})} == {left, sockets}
+    assert [*disk.iterdir(), *temporary.glob("feed-assets-spark-*")] == []
+
+
+@each_case(("disk", "temporary", "expected"), [("d", "t", "d"), ("d" * 60, "t", "t"), ("d" * 60, "t" * 60, None)])
+def test_python_s_sockets_are_in_a_private_folder_with_a_short_path(disk, temporary, expected):
+    with TemporaryDirectory(dir="/tmp") as root, pytest.MonkeyPatch.context() as patch:
+        Path(root, temporary).mkdir()
+        patch.setenv("SPARK_LOCAL_DIRS", f"{root}/{disk}")
+        patch.setattr(tempfile, "tempdir", f"{root}/{temporary}")
+        with scratch({}) as made:
+            assert (made.sockets and made.sockets.parent) == (expected and Path(root, expected))
+            enabled = made.conf("local[2]").get("spark.python.unix.domain.socket.enabled")
+            assert enabled == (expected and "true")
+            assert made.sockets is None or made.sockets.stat().st_mode & 0o777 == 0o700
+            assert made.conf("spark://host:7077") == {}
+        assert [*Path(root).glob("*/*")] == []
 
 
 @each_case(
@@ -155,7 +181,7 @@ def test_a_scratch_sweep_keeps_held_and_foreign_folders(tmp_path, monkeypatch):
         left, before = make_scratch(conf), make_scratch({})
         for lock in (*left.locks, *before.locks):
             os.close(lock)
-        assert sorted(sweep_scratch(conf)) == sorted([*left.folders, *before.folders])
+        assert {*sweep_scratch(conf)} == {*left.folders, *before.folders, left.sockets, before.sockets}
         assert sorted(disk.iterdir()) == sorted([held.folders[0], link, theirs])
     assert sorted(disk.iterdir()) == sorted([link, theirs])
 
