@@ -85,13 +85,10 @@ def said(tmp_path_factory):
     return {**json.loads(done.stdout), "left": left, "ran": (folder / "a_stranger_ran").exists()}
 
 
-def test_all_spark_listeners_are_on_loopback(said):
+def test_spark_listeners_are_on_loopback_and_require_a_generated_secret(said):
     assert "java" in said["names"]
     assert said["addresses"]
     assert set(said["addresses"]) <= LOOPBACK
-
-
-def test_spark_listeners_require_a_generated_secret(said):
     assert said["authenticates"] == "true"
     assert said["secret"] >= 32
 
@@ -99,11 +96,7 @@ def test_spark_listeners_require_a_generated_secret(said):
 def test_idle_connections_to_each_port_do_not_hold_up_a_job(said):
     assert said["idle"] >= 2
     assert said["worker"]
-
-
-def test_the_folder_of_sockets_is_private_and_removed_at_the_end(said):
-    assert said["sockets"] == 0o700
-    assert said["left"] == []
+    assert said["sockets"] == 0o700, "the folder of sockets"
 
 
 def test_keys_are_spark_s_and_on_no_command_line(said):
@@ -118,8 +111,9 @@ def test_every_character_of_the_configuration_comes_through(said):
     assert said["read"] == {key: value.strip(" \t\f") for key, value in NASTY.items()}
 
 
-def test_the_properties_file_is_removed_after_spark_read_it(said):
+def test_the_properties_file_is_removed_after_spark_read_it_and_scratch_at_the_end(said):
     assert said["files"] == []
+    assert said["left"] == []
 
 
 def test_a_later_session_of_the_same_process_has_what_it_is_given(said):
