@@ -101,6 +101,7 @@ def test_idle_connections_to_each_port_do_not_hold_up_a_job(said):
 
 def test_keys_are_spark_s_and_on_no_command_line(said):
     assert said["keys"] == [PLANTED, f"{PLANTED}!"]
+    assert said["again"] == "other", "of a later session of the same process"
     assert any("--properties-file" in line for line in said["lines"])
     assert [line for line in said["lines"] if "planted" in " ".join(line)] == []
 
@@ -114,10 +115,6 @@ def test_every_character_of_the_configuration_comes_through(said):
 def test_the_properties_file_is_removed_after_spark_read_it_and_scratch_at_the_end(said):
     assert said["files"] == []
     assert said["left"] == []
-
-
-def test_a_later_session_of_the_same_process_has_what_it_is_given(said):
-    assert said["again"] == "other"
 
 
 def test_a_python_worker_finds_the_current_folder_behind_what_is_installed(said):
