@@ -35,6 +35,10 @@ class QueueEntry:
     usable: frozenset[str] | None = None
     """The targets that the process of the request can use. None means all."""
 
+    def can_use(self, target: str) -> bool:
+        """Return whether the process of the request can use a target."""
+        return self.usable is None or target in self.usable
+
     def place(self, now: datetime) -> tuple[bool, int, datetime, str, str]:
         """Return the sort key: new partitions before history, then by priority, then longest waiting first.
 
@@ -73,7 +77,7 @@ class _Pass:
     kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
 
     def place(self, request: QueueEntry, now: datetime) -> Placement | str:
-        own = {name: room for name, room in self.rooms.items() if request.usable is None or name in request.usable}
+        own = {name: room for name, room in self.rooms.items() if request.can_use(name) or room.closed}
         fitting = _fitting(request.resources, own)
         open_rooms = {
             name: room for name, room in fitting.items() if name not in self.kept and room.has_room(request.resources)
@@ -103,7 +107,8 @@ class _Pass:
         needs = f"{NEEDS}{request.resources.amount}"
         if not fitting:
             return Nowhere(f"{needs}, but {_why_none(request.resources, self.rooms)}")
-        return f"{needs}: {shortened([self._state(name, request) for name in sorted(fitting)], _NAMED)}"
+        reason = f"{needs}: {shortened([self._state(name, request) for name in sorted(fitting)], _NAMED)}"
+        return reason if any(map(request.can_use, fitting)) else Nowhere(reason)
 
     def _because(self, name: str, fitting: Mapping[str, Room]) -> str:
         rivals = [self._state(each, None) for each in sorted(fitting) if each != name]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from feed_assets.core.allotment import STEP, Placement, QueueEntry, allot
+from feed_assets.core.allotment import STEP, Nowhere, Placement, QueueEntry, allot
 from feed_assets.core.resources import Amount, Resources
 from feed_assets.core.target_room import SETTLES, Grant, Probe, Room, Worker, free_of
 from feed_assets.core.targets import Kubernetes, Standalone, Yarn
@@ -123,12 +123,16 @@ def test_machines_are_filled_by_one_request_after_the_other():
     assert [isinstance(place, Placement) for place in places.values()] == [True, False], "one executor on each machine"
 
 
-def test_the_reason_of_a_choice_names_the_targets_that_were_compared():
+def test_a_reason_names_the_targets_that_were_compared_and_those_that_the_process_cannot_use():
     place = allot([ask()], {"x": room(0), "y": room(8), "z": room(8, closed=OFFLINE)}, NOW)["a"]
     assert place.reason == (
         "y is the least busy target with room: 8 of 8 cores and 64 GiB of 64 GiB free; x 0 of 8 cores free, "
         f"z {OFFLINE}"
     )
+    for target, is_nowhere in ((None, False), ("y", True)):
+        request = replace(ask(target=target), usable=frozenset("x"))
+        reason = one(request, x=room(0), y=room(8, closed="is left to the daemon"))
+        assert (isinstance(reason, Nowhere), reason[-24:]) == (is_nowhere, " y is left to the daemon")
 
 
 @each_case(

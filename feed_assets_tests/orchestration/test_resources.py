@@ -82,6 +82,12 @@ def on_targets():
     return [target for _, target, _ in allocated() if target]
 
 
+def end_all():
+    """Give all resources back, as if each run had ended."""
+    with open_ledger(settings().ledger).write() as connection:
+        allocations.end(connection, {name for name, _, _ in allocated()})
+
+
 def test_only_as_many_runs_are_requested_as_have_room_and_all_are_built_in_the_end(one_at_a_time):
     lake = world(*DAYS_DROPPED)
     (request,) = lake.ask().requests
@@ -98,12 +104,31 @@ def test_only_as_many_runs_are_requested_as_have_room_and_all_are_built_in_the_e
         assert {*connection.execute(sa.select(run.c.placed)).scalars()} == {WHY}
 
 
-def test_a_run_of_many_partitions_takes_its_resources_once(setting):
+def test_a_run_of_many_partitions_takes_its_resources_once_and_each_step_its_own(setting):
     setting(targets=json.dumps(HERE))
-    lake = world(*DAYS_DROPPED)
-    (request,) = lake.ask().requests
+    held = []
+
+    def give(task):
+        held.append([(name, target) for name, target, _ in allocated()])
+        return given(task)
+
+    feed = raw_feed()
+    both = sums_of(feed), sums_of(feed, name="t/more/v1.0")
+    lake = harness(feed, *both, give=give)
+    for day in DAYS_DROPPED:
+        lake.drop(RAW, day, rows(1))
+    request = next(each for each in lake.ask().requests if ALLOCATION in each.tags)
     assert request.tags["dagster/asset_partition_range_end"] == THIRD_DAY
-    assert [(name, target) for name, target, _ in allocated()] == [(request.tags[ALLOCATION], "here")]
+    assert [(name, target) for name, target, _ in allocated() if target] == [(request.tags[ALLOCATION], "here")]
+    end_all()
+    two_steps = dg.RunRequest(
+        asset_selection=[dg.AssetKey(["t", name]) for name in ("sums", "more")], partition_key=DAY
+    )
+    assert lake.runner.execute(two_steps).success
+    ((_, target),), ((_, second_target),) = held
+    assert (target, second_target) == ("here", "here")
+    assert held[0] != held[1]
+    assert allocated() == []
 
 
 def test_the_greater_priority_goes_first_and_labels_choose_the_target(setting):
@@ -275,6 +300,10 @@ def test_explain_and_a_dry_run_say_where_a_run_goes_or_what_it_waits_for(one_at_
     (planned,) = json.loads(printed("build", SUMS, key, "--dry-run", "-m", __name__, "--json"))
     assert planned["reason"].endswith(f"waits for resources: {why}")
     assert f"waits for resources  1      {key}  {why}" in printed("explain", "-m", __name__)
+    far = {"kind": "connect", "remote": "sc://127.0.0.1:1", "cores": 8, "memory": "8g"}
+    one_at_a_time(targets=json.dumps({**HERE, "far": far}))
+    (planned,) = json.loads(printed("build", SUMS, key, "--dry-run", "-m", __name__, "--json"))
+    assert "far is left to the daemon, because this command has one Spark" in planned["reason"]
 
 
 def test_a_wait_for_resources_is_reported_to_dagster_once_whatever_is_free_meanwhile(one_at_a_time):
