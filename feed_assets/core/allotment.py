@@ -121,7 +121,9 @@ class _Pass:
         room, first = self.rooms[name], self.kept.get(name)
         if first and first != request and not room.closed:
             return f"{name} is kept for {first.output}"
-        return f"{name} {room.in_words}"
+        is_spread = request and not room.closed and room.free.holds(room.needs(request.resources))
+        largest = max((each.free.memory for each in room.workers if each.free.cores > 0), default=0)
+        return f"{name} {room.in_words}{f', at most {in_gib(largest)} on one machine' if is_spread else ''}"
 
 
 def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime) -> dict[str, Placement | str]:
@@ -159,6 +161,8 @@ def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
     if resources.target is not None and resources.target not in rooms:
         return f"FEED_ASSETS_TARGETS has no {resources.target!r}: it has {', '.join(sorted(rooms))}"
     named = {name: room for name, room in rooms.items() if _is_named(resources, name, room)}
+    if not named and resources.target is not None:
+        return f"{resources.target} has not the labels {', '.join(resources.labels)}: correct them, or the target"
     if not named:
         return f"no target has the labels {', '.join(resources.labels)}: correct them, or FEED_ASSETS_TARGETS"
     sizes = [f"{name} has {room.total}{_largest(room)}" for name, room in sorted(named.items())]

@@ -12,7 +12,7 @@ MANAGER = "spark.hadoop.yarn.resourcemanager.address"
 def check_places(targets: Mapping[str, ComputeTarget]) -> Mapping[str, ComputeTarget]:
     """Raise ValueError if two targets are one cluster, or if Spark could not tell two YARN clusters apart."""
     for (name, one), (other_name, other) in combinations(targets.items(), 2):
-        if _place(one) and _place(one) == _place(other):
+        if {*_places(one)} & {*_places(other)}:
             raise ValueError(f"{name} and {other_name} are one cluster, whose room would be given twice: expected one")
         if isinstance(one, Yarn) and isinstance(other, Yarn) and one.url != other.url:
             _check_managers(name, one, other_name, other)
@@ -27,18 +27,25 @@ def _check_managers(name: str, one: Yarn, other_name: str, other: Yarn) -> None:
         )
 
 
-def _place(target: ComputeTarget) -> tuple[str, ...] | None:
-    """Return what two targets of one cluster have in common. Return None for the machine of a run's process."""
+def _places(target: ComputeTarget) -> list[tuple[str, ...]]:
+    """Return the addresses of a target, of which two targets of one cluster have at least one in common.
+
+    Return [] for the machine of a run's process. Two host names of one cluster are not recognised.
+    """
     match target:
         case Standalone():
-            return "standalone", target.master
+            return [("standalone", _address(target.master)), ("standalone", _address(target.url))]
         case Connect():
-            return "connect", target.remote.get_secret_value().partition("/;")[0].rstrip("/")
+            return [("connect", _address(target.remote.get_secret_value().partition("/;")[0]))]
         case Yarn():
-            return "yarn", target.url.rstrip("/"), target.queue
+            return [("yarn", _address(target.url), target.queue)]
         case Kubernetes():
-            return "kubernetes", target.url.rstrip("/"), target.namespace
+            return [("kubernetes", _address(target.url), target.namespace)]
         case EmrServerless():
-            return "emr-serverless", target.application_id
+            return [("emr-serverless", target.application_id)]
         case _:
-            return None
+            return []
+
+
+def _address(url: str) -> str:
+    return url.rstrip("/").lower().replace("//localhost", "//127.0.0.1")

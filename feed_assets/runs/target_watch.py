@@ -31,6 +31,12 @@ LOOK_SECONDS = resource_queue.LOOK_AGAIN.total_seconds()
 OFFLINE_LOOKS = 2
 """Number of looks in a row without an answer after which a target without executors counts as dead."""
 
+ALONE_LOOKS = 30
+"""Number of looks in a row without an executor after which a run gives up its target, which answers.
+
+A restarted master may have forgotten the run, or the executors end because they do not reach the driver.
+"""
+
 
 @dataclass
 class _WatchState:
@@ -110,13 +116,14 @@ class TargetWatch:
         return StartRefused(
             f"Spark does not start on the compute target {self.name}, which answers: {sentence(refusal)} Expected a "
             "configuration that Spark accepts there. Correct the target's `conf` in FEED_ASSETS_TARGETS, "
-            "FEED_ASSETS_SPARK_CONF, the run's Spark profile, or the dataset's resources."
+            "FEED_ASSETS_SPARK_CONF, the run's Spark profile, or the dataset's resources. The run's stderr has all "
+            'that Spark said: "All masters are unresponsive" may mean another spark.authenticate.secret.'
         )
 
     def _as_lost(self, why: str) -> TargetLost:
         return TargetLost(
             f"the compute target {self.name} was lost ({why}). The partition is tried on another target, or here once "
-            "this one is back. See what has become of it."
+            "this one is back. Look at the processes and logs of the target."
         )
 
     @contextmanager
@@ -133,28 +140,43 @@ class TargetWatch:
             over.set()
 
     def _watch(self, spark: "SparkSession", over: Event) -> None:
-        """Stop Spark once the target is silent and the run has no executor left. A master alone may be restarted."""
-        silent = 0
+        """Stop Spark once the run has no executor, and its target is silent or has given it none for minutes."""
+        silent = alone = 0
         while not over.wait(LOOK_SECONDS):
             with suppress(Exception):  # An unreachable ledger must not end the watch.
-                silent = silent + 1 if self._is_dead(spark) else 0
-            if silent >= OFFLINE_LOOKS and not over.is_set():
-                self._state.lost = self._state.silent
-                _log.warning("the compute target %s is dead: Spark is stopped", self.name)
+                is_silent, is_alone = self._is_silent_now(), not _has_executors(spark)
+                silent, alone = silent + 1 if is_silent and is_alone else 0, alone + 1 if is_alone else 0
+            lost = self._state.silent if silent >= OFFLINE_LOOKS else _no_executor(spark, alone)
+            if lost and not over.is_set():
+                self._state.lost = lost
+                _log.warning("the compute target %s is lost: Spark is stopped", self.name)
                 _java(spark).stop()
                 return
 
-    def _is_dead(self, spark: "SparkSession") -> bool:
+    def _is_silent_now(self) -> bool:
+        """Return whether the target gives no answer, and remember why."""
         probe = probes.answers(self.ledger, {self.name: self.target}, self.now()).get(self.name)
         if probe is None or not _is_silent(probe):
             return False
         self._state.silent = probe.offline
-        return not _has_executors(spark)
+        return True
 
 
 def _is_silent(probe: Probe) -> bool:
     """Return whether a target gives no answer. One that another run has lost, but that answers, is not silent."""
     return probe.offline not in {None, target_probes.LOST, target_probes.FAULTY}
+
+
+def _no_executor(spark: "SparkSession", looks: int) -> str | None:
+    """Return why a run without executors gives up a target that answers. Return None before ALONE_LOOKS looks."""
+    if looks < ALONE_LOOKS:
+        return None
+    driver = spark.sparkContext.getConf().get("spark.driver.host")
+    return (
+        f"it answers, but the run has had no executor for {ALONE_LOOKS * LOOK_SECONDS / 60:.0f} minutes. Its master "
+        f"was restarted, or executors cannot reach the driver at {driver}: see the logs of the executors, and set "
+        "spark.driver.host if this is not an address of the driver for them"
+    )
 
 
 def _has_executors(spark: "SparkSession") -> bool:

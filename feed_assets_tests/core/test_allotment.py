@@ -52,6 +52,11 @@ def one(request, **rooms):
             {"x": room(8, machines=[(8, 3, 3), (8, 3, 3)])},
             "it needs 4 cores and 16 GiB, but no target is so large: x has 8 cores and 64 GiB, 3 GiB on one machine",
         ),
+        (
+            ask(memory="16g"),
+            {"x": room(8, machines=[(4, 32, 3), (4, 32, 2), (0, 32, 32)])},
+            "it needs 4 cores and 16 GiB: x 8 of 8 cores and 64 GiB of 64 GiB free, at most 3 GiB on one machine",
+        ),
         (ask(), {"x": room(8, closed=OFFLINE), "y": room(4)}, "y"),
         (
             ask(),
@@ -71,6 +76,11 @@ def one(request, **rooms):
             ask(labels=("gpu",)),
             {"x": room(8)},
             "it needs 4 cores and 4 GiB, but no target has the labels gpu: correct them, or FEED_ASSETS_TARGETS",
+        ),
+        (
+            ask(target="x", labels=("gpu",)),
+            {"x": room(8), "y": room(8)},
+            "it needs 4 cores and 4 GiB, but x has not the labels gpu: correct them, or the target",
         ),
     ],
 )

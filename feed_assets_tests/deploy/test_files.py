@@ -246,6 +246,8 @@ def test_the_examples_name_settings_and_have_no_secret():
         "spark.authenticate.secret": "",
         "spark.master.rest.enabled": "false",
         "spark.ui.killEnabled": "false",
+        "spark.deploy.recoveryMode": "FILESYSTEM",
+        "spark.deploy.recoveryDirectory": f"{LAYOUT.home}/spark-recovery",
         "spark.worker.cleanup.enabled": "true",
         "spark.worker.cleanup.appDataTtl": "3600",
     }

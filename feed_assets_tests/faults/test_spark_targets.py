@@ -152,3 +152,21 @@ def test_runs_go_to_the_free_cluster_wait_for_full_ones_and_leave_a_dead_one(tmp
         assert fourth.wait(300) == 0, place.log("build", MADE, "p3")
     assert place.ends("p3")[-1] == ("published", "etl-a")
     assert (len(place.valid("p3")), place.given()) == (2, 0)
+
+
+def test_a_run_outlives_the_restart_of_a_master_that_recovers(tmp_path):
+    cluster = SmallCluster(tmp_path / "etl-a", *free_ports(2), recovers=True)
+    cluster.start()
+    try:
+        place = Place(tmp_path, {"etl-a": cluster})
+        place.drop("p1")
+        place.hold.touch()
+        with place.command("build", MADE, "p1") as command:
+            place.begun()
+            cluster.restart_master()
+            place.hold.unlink()
+            assert command.wait(180) == 0, place.log("build", MADE, "p1")
+    finally:
+        cluster.kill()
+    assert place.ends("p1") == [("published", "etl-a")]
+    assert len(place.valid("p1")) == 1

@@ -145,6 +145,26 @@ def test_a_spark_that_died_while_its_master_was_restarted_was_lost(cluster, watc
             _restart(cluster, looked, raised)
 
 
+def test_a_run_without_executors_gives_up_a_target_that_answers(ledger, cluster, watch_on, monkeypatch):
+    monkeypatch.setattr(target_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(target_watch, "ALONE_LOOKS", 5)
+    spark = RunningSpark()
+    with pytest.raises(TargetLost, match=r"no executor for .* driver at "), watch_on()(started(spark)):
+        _end_when(spark.stopped)
+    assert closed(ledger, cluster) == target_probes.LOST
+    looks, looked_often = count(), Event()
+    spark = RunningSpark(executors=1)
+    monkeypatch.setattr(target_watch, "_has_executors", lambda _: next(looks) < 20 or looked_often.set())
+    with watch_on()(started(spark)):
+        assert looked_often.wait(30)
+        assert not spark.stopped.is_set()
+
+
+def _end_when(stopped):
+    assert stopped.wait(30)
+    raise SparkDied("Spark ended while this run used it.")
+
+
 def _restart(cluster, noticed, error):
     """Let the cluster be silent until the watch has noticed this. Then raise the error by which the run ends."""
     cluster.answers["/json/"] = DOWN

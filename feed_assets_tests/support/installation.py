@@ -138,7 +138,7 @@ def installation(folder: Path, module: str, near: Neighbours) -> Iterator[Instal
     for name in ("data", "home"):
         (folder / name).mkdir(0o700)
     secret = secrets.token_hex()
-    conf = (script.DEPLOY / "spark.conf.example").read_text()
+    conf = (script.DEPLOY / "spark.conf.example").read_text().replace(layout.home, str(folder / "home"))
     (folder / "spark.conf").write_text(re.sub(r"(?m)^spark.authenticate.secret$", rf"\g<0> {secret}", conf))
     (folder / "workspace.yaml").write_text(script.workspace(layout, script.LOOPBACK, ports["port", "code"]))
     (folder / "home" / "dagster.yaml").write_text(script.dagster_yaml())

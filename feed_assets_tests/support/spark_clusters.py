@@ -49,11 +49,15 @@ def spark_cluster(folder: Path) -> Iterator[str]:
 
 @dataclass
 class SmallCluster:
-    """A standalone cluster of one worker with two cores, at fixed ports, so that it can be killed and come back."""
+    """A standalone cluster of one worker with two cores, at fixed ports, so that it can be killed and come back.
+
+    If it `recovers`, a restarted master goes on with the worker and the applications.
+    """
 
     folder: Path
     port: int
     web_port: int
+    recovers: bool = False
     _running: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -69,16 +73,30 @@ class SmallCluster:
     def start(self) -> None:
         """Start master and worker, and wait until the worker has registered."""
         self.folder.mkdir(exist_ok=True)
-        home, env = _home_and_env()
-        deploy, host = ["bash", str(home / "bin" / "spark-class")], ["--host", "127.0.0.1"]
-        ports = ["--port", str(self.port), "--webui-port", str(self.web_port)]
+        self._start_master()
         size = ["--webui-port", "0", "--cores", "2", "--memory", "1200m", "--work-dir", str(self.folder / "work")]
-        master = [*deploy, "org.apache.spark.deploy.master.Master", *host, *ports]
-        worker = [*deploy, "org.apache.spark.deploy.worker.Worker", self.target["master"], *host, *size]
-        _start(self._running, master, env, self.folder, "master")
-        _start(self._running, worker, env, self.folder, "worker")
+        self._start("worker", "worker.Worker", self.target["master"], *size)
         is_up = partial(_said, self.folder / "master.log", "Registering worker")
         wait_until(lambda: is_up() == 1, f"a worker; see {self.folder}", 180)
+
+    def _start_master(self) -> None:
+        conf = self.folder / "spark.conf"
+        kept = self.folder / "recovery"
+        conf.write_text(f"spark.deploy.recoveryMode FILESYSTEM\nspark.deploy.recoveryDirectory {kept}\n")
+        options = ["--properties-file", str(conf)] if self.recovers else []
+        ports = ["--port", str(self.port), "--webui-port", str(self.web_port)]
+        self._master = self._start("master", "master.Master", *ports, *options)
+
+    def _start(self, name: str, role: str, *options: str) -> "subprocess.Popen[bytes]":
+        home, env = _home_and_env()
+        command = ["bash", str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}"]
+        return _start(self._running, [*command, *options, "--host", "127.0.0.1"], env, self.folder, name)
+
+    def restart_master(self) -> None:
+        """Kill the master alone, start another, and wait until it has finished its recovery."""
+        stop(self._master)
+        self._start_master()
+        wait_until(lambda: _said(self.folder / "master.log", "Recovery complete"), "the master's recovery", 180)
 
     def kill(self) -> None:
         """Kill master, worker and executors, which are in their process groups."""
@@ -108,10 +126,13 @@ def _home_and_env() -> tuple[Path, dict[str, str]]:
     return home, {**os.environ, "SPARK_HOME": str(home), **_SMALL, "PYTHONPATH": str(ROOT)}
 
 
-def _start(stack: ExitStack, command: list[str], env: dict[str, str], folder: Path, name: str) -> None:
+def _start(
+    stack: ExitStack, command: list[str], env: dict[str, str], folder: Path, name: str
+) -> "subprocess.Popen[bytes]":
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
     stack.callback(stop, process)
+    return process
 
 
 def _said(log: Path, text: str) -> int:
