@@ -5,7 +5,7 @@ import secrets
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,7 +44,8 @@ LOOK_SECONDS = 1.0
 """Seconds between two checks for news."""
 
 _MEMORY = (
-    "Code 52 means that it needs more memory: set spark.driver.memory in FEED_ASSETS_SPARK_CONF, or correct the input."
+    "Code 52 means that it needs more memory: set spark.driver.memory in FEED_ASSETS_SPARK_CONF, or correct the input. "
+    "If `connect.log.old` has OutOfDirectMemoryError, another user of this machine may have filled the memory."
 )
 
 _SERVER = {
@@ -155,6 +156,8 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
 
     port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
     log.parent.mkdir(0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        log.replace(log.with_name("connect.log.old"))  # It says why an earlier Spark has ended.
     _environment(log.parent)
     values = _server_conf(port, config)
     echo(f"starting Spark with {in_words(values)}...")

@@ -46,6 +46,7 @@ def test_after_the_end_of_spark_the_ui_starts_again_and_the_build_is_an_attempt(
     addresses = [line for line in lines if line.startswith("web UI: ")]
     assert (len(addresses), len({*addresses})) == (2, 1), "the same address, with the same token"
     assert any("Spark ended with exit code" in line and f"used it: {MADE}" in line for line in lines)
+    assert (tmp_path / "home" / "spark" / "connect.log.old").stat().st_size > 0
     with found_ledger(f"sqlite:///{tmp_path / 'home' / 'ledger.db'}").read() as connection:
         first, *_ = connection.execute(sa.select(run.c.state, run.c.reason).order_by(run.c.began)).all()
     assert first.state == "failed"
