@@ -5,8 +5,8 @@ from typing import Any
 import yaml
 from deployment_layout import HEAD, Layout
 
-HELM_HEAD = """# The chart starts Dagster's own web server, which has no login: no ingress, and a network policy that
-# keeps other pods away. Reach it with `kubectl port-forward`, or by a proxy that authenticates.
+HELM_HEAD = """# The chart starts Dagster's own web server, which has no login: make no ingress, and a network
+# policy of your own that keeps other pods away. Reach it with `kubectl port-forward`, or by a proxy that authenticates.
 # The secret `dagster-postgresql` has the password of Dagster's storage as `postgresql-password`.
 # The secret `feed-assets` is the environment of all pods: each setting of feed-assets.env.example is a key of it.
 """

@@ -106,6 +106,19 @@ def in_use(connection: sa.Connection) -> list[Allocation]:
     return [_allocation(row) for row in connection.execute(sa.select(allocation).where(has))]
 
 
+def end_not_begun(ledger: Ledger, now: datetime) -> None:
+    """Take back what was given to runs that did not begin in time. A tick does this, too, but none may be running."""
+    with ledger.read() as connection:
+        listed = [each for each in in_use(connection) if each.dagster_run is None and _is_old(each, now)]
+    if listed:
+        with ledger.write() as connection:
+            end(connection, unused(connection, listed, lambda _: True, now))
+
+
+def _is_old(given: Allocation, now: datetime) -> bool:
+    return abs(now - given.at) > LONGEST_WAIT  # A time far ahead is of a host with a wrong clock.
+
+
 def unused(
     connection: sa.Connection,
     listed: Sequence[Allocation],
@@ -125,7 +138,7 @@ def unused(
     building = {*connection.execute(builds).scalars()}
     unused_ids: set[str] = set()
     for each in listed:
-        is_old = abs(now - each.at) > LONGEST_WAIT  # A time far ahead is of a host with a wrong clock.
+        is_old = _is_old(each, now)
         if each.dagster_run is None:
             has_ended = is_old and each.id in idle
         else:

@@ -82,12 +82,6 @@ def on_targets():
     return [target for _, target, _ in allocated() if target]
 
 
-def end_all():
-    """Give all resources back, as if each run had ended."""
-    with open_ledger(settings().ledger).write() as connection:
-        allocations.end(connection, {name for name, _, _ in allocated()})
-
-
 def test_only_as_many_runs_are_requested_as_have_room_and_all_are_built_in_the_end(one_at_a_time):
     lake = world(*DAYS_DROPPED)
     (request,) = lake.ask().requests
@@ -104,31 +98,12 @@ def test_only_as_many_runs_are_requested_as_have_room_and_all_are_built_in_the_e
         assert {*connection.execute(sa.select(run.c.placed)).scalars()} == {WHY}
 
 
-def test_a_run_of_many_partitions_takes_its_resources_once_and_each_step_its_own(setting):
+def test_a_run_of_many_partitions_takes_its_resources_once(setting):
     setting(targets=json.dumps(HERE))
-    held = []
-
-    def give(task):
-        held.append([(name, target) for name, target, _ in allocated()])
-        return given(task)
-
-    feed = raw_feed()
-    both = sums_of(feed), sums_of(feed, name="t/more/v1.0")
-    lake = harness(feed, *both, give=give)
-    for day in DAYS_DROPPED:
-        lake.drop(RAW, day, rows(1))
-    request = next(each for each in lake.ask().requests if ALLOCATION in each.tags)
+    lake = world(*DAYS_DROPPED)
+    (request,) = lake.ask().requests
     assert request.tags["dagster/asset_partition_range_end"] == THIRD_DAY
-    assert [(name, target) for name, target, _ in allocated() if target] == [(request.tags[ALLOCATION], "here")]
-    end_all()
-    two_steps = dg.RunRequest(
-        asset_selection=[dg.AssetKey(["t", name]) for name in ("sums", "more")], partition_key=DAY
-    )
-    assert lake.runner.execute(two_steps).success
-    ((_, target),), ((_, second_target),) = held
-    assert (target, second_target) == ("here", "here")
-    assert held[0] != held[1]
-    assert allocated() == []
+    assert [(name, target) for name, target, _ in allocated()] == [(request.tags[ALLOCATION], "here")]
 
 
 def test_the_greater_priority_goes_first_and_labels_choose_the_target(setting):

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets import Resources
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.ledger import allocations, resource_queue, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.resource_queue import LOOK_AGAIN
@@ -105,6 +106,16 @@ def test_a_target_is_given_back_if_another_run_was_faster(lake, in_pauses, full)
     in_pauses(second)
     assert why_failed(lake.runner.execute(by_hand(NEXT_DAY))) is None
     assert (seen[0], seen[1:]) == (["here", None], [[], []])
+
+
+def test_a_run_by_hand_takes_what_a_requested_run_never_took(lake, full, setting):
+    """Without a daemon, no tick would take it back."""
+    setting(run_wait_seconds=0)
+    with ledger().write() as connection:
+        long_ago = utc_now() - 2 * LONGEST_WAIT
+        connection.execute(sa.update(allocation).where(allocation.c.id == full).values(at=long_ago))
+    assert why_failed(lake.runner.execute(by_hand(NEXT_DAY))) is None
+    assert allocated() == []
 
 
 def test_a_waiting_run_asks_when_it_is_woken_or_answers_are_old_and_not_each_second(lake, in_pauses, full, monkeypatch):

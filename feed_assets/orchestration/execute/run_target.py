@@ -178,6 +178,7 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
     has_told = False
     while True:
         now = utc_now()
+        allocations.end_not_begun(ledger, now)
         place = resource_queue.ask(ledger, entry, run_id, rooms_now(ledger, now), now)
         if isinstance(place, Placement):
             return place
