@@ -94,7 +94,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the scratch folders of this process, and release their locks."""
-        for folder in {*self.folders, self.sockets} - {None}:
+        for folder in {*self.folders, *([self.sockets] if self.sockets else [])}:
             shutil.rmtree(folder, ignore_errors=True)
         for lock in self.locks:
             os.close(lock)
