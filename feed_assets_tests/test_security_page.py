@@ -88,7 +88,10 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("schema ids that a read of a topic of events looks up", f"{topic_events.LOOKUPS}, "),
         ("an event that is sent to OpenLineage", f"{EVENT_SECONDS} s"),
         ("a try of a request to an object store that is silent", f"{PATIENCE.timeout} s"),
-        ("an answer of a bucket of others, all tries together", f"{answers.ANSWER_SECONDS:g} s"),
+        (
+            "an answer of a bucket of others, all tries together",
+            f"{answers.ANSWER_SECONDS:g} s, a listing {answers.LISTING_SECONDS:g} s",
+        ),
         ("updates without a valid manifest, newer than any valid one, in a partition", f"{MOST_SKIPPED}"),
         ("a load's wait for a lock in PostgreSQL", f"{WAIT_SECONDS} s"),
         ("requests under way with one key", f"{PER_KEY}"),

@@ -5,7 +5,7 @@ docs/file-feed.md has a table of the measured differences. Each method names the
 
 import logging
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -104,11 +104,19 @@ class Blackboard:
 
         As with `children`, a name does not prove that data exist.
         """
-        if self._pages is None:
-            names = self.children(prefix)
-            return Page(tuple(name for name in names if name > after), is_last=True)
-        with self._translated(f"list {prefix}/", prefix, is_folder=True):
-            return self._pages(prefix, after)
+        return self.pager(prefix)(after)
+
+    def pager(self, prefix: str) -> Callable[[str], Page]:
+        """Return `page` for one search. In another team's bucket, all its requests together have a time limit."""
+        pages = self._pages.listing() if self._pages and self._theirs else self._pages
+
+        def page(after: str) -> Page:
+            if pages is None:
+                return Page(tuple(name for name in self.children(prefix) if name > after), is_last=True)
+            with self._translated(f"list {prefix}/", prefix, is_folder=True):
+                return pages(prefix, after)
+
+        return page
 
     def files(self, prefix: str) -> tuple[File, ...]:
         """Return every object below `prefix`, recursively, sorted by key: the stores list in different orders.

@@ -23,13 +23,13 @@ def newest_first(
     If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. A search
     takes one more request if updates arrive steadily, or else about twice the logarithm of the number of pages. With
     `known_id` the search starts at that update: one request suffices if at most one page is newer. `known_id` never
-    changes the result.
+    changes the result. In another team's bucket all searches together have a time limit.
     """
     last = update_id(until) if until else None
     if not board.is_paged:
         yield from _all(board.names(prefix), last)
         return
-    pages = _up_to(lambda after: board.page(prefix, after), last)
+    pages = _up_to(board.pager(prefix), last)
     end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only where the search begins.
     moment = _seconds(known_id) if known_id and known_id <= (last or known_id) else None
     if moment:

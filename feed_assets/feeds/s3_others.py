@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from feed_assets.feeds.s3_pages import S3Pages, stored_meta
-from feed_assets.feeds.store_clients import ObstoreClient
+from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, ObstoreClient
 from feed_assets.feeds.stores import PATIENCE
 
 if TYPE_CHECKING:
@@ -59,8 +59,17 @@ class OthersClient(ObstoreClient):
         self._pages = pages
 
     def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
-        """Return every object below a prefix whose key follows `after`."""
-        return [self._pages.objects(prefix or "", after or "")]
+        """Yield the objects below a prefix whose keys follow `after`, in pages. Only the last one may be short.
+
+        The pages of another team's store may be shorter.
+        """
+        listed = list["ObjectMeta"]()
+        for page in self._pages.listing().object_pages(f"{prefix}/" if prefix else "", after or ""):
+            listed += page
+            if len(listed) >= OBJECTS_PER_PAGE:
+                yield listed
+                listed = list["ObjectMeta"]()
+        yield listed
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
         """Return the names of the common prefixes one level under a prefix."""

@@ -2,9 +2,10 @@
 
 import inspect
 from collections.abc import Iterator
+from copy import copy
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import boto3  # pyright: ignore[reportMissingTypeStubs]
@@ -39,7 +40,7 @@ _Keys = tuple[str, str, str | None]
 class S3Pages:
     """Listings of a blackboard on S3, with the credentials, endpoint and limits of its store.
 
-    For another team's blackboard, `answers` limits the time of each request.
+    For another team's blackboard, `answers` limits the time of each request, and of each whole listing.
     """
 
     def __init__(
@@ -54,7 +55,17 @@ class S3Pages:
         self._bucket, self._root = parts.netloc, parts.path.strip("/")
         self._endpoint, self._provider, self._patience = endpoint, provider, patience
         self._answers = answers
-        self._made: tuple[_Keys, Any] | None = None
+        self._ends = float("inf")
+        self._made = dict[_Keys, Any]()
+        """The client with the current credentials. Its listings share it."""
+
+    def listing(self) -> Self:
+        """Return the same pages for one listing that begins now. In another team's bucket its time is limited."""
+        if self._answers is None:
+            return self
+        limited = copy(self)
+        limited._ends = self._answers.listing_ends()
+        return limited
 
     def __call__(self, prefix: str, after: str) -> Page:
         """Return up to 1,000 names one level under `prefix`, after the name `after`. Raise OSError with S3's code."""
@@ -71,14 +82,17 @@ class S3Pages:
     def names(self, prefix: str) -> list[str]:
         """Return all names one level under `prefix`. Names with unreadable characters are changed as in `readable`."""
         below = self._below(prefix)
-        return [name for page in self._pages(below, Delimiter="/") for name in _names(page, below)]
+        return [name for page in self.listing()._pages(below, Delimiter="/") for name in _names(page, below)]
 
     def objects(self, prefix: str, after: str) -> "list[ObjectMeta]":
         """Return all objects below `prefix` whose keys follow `after`, in obstore's form."""
         return [each for page in self.object_pages(f"{prefix}/" if prefix else "", after) for each in page]
 
     def object_pages(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
-        """Yield pages of the objects whose keys begin with `begins` and follow `after`: one request for each page."""
+        """Yield pages of the objects whose keys begin with `begins` and follow `after`: one request for each page.
+
+        All pages together have no time limit, unless this is a `listing`: whoever reads lazily decides when to stop.
+        """
         above = self._below("")
         for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):
             yield [
@@ -124,7 +138,7 @@ class S3Pages:
         """Return S3's answer. Raise FileNotFoundError if the object is missing, otherwise OSError with S3's code."""
         ask = partial(getattr(self._client(), request), **parameters)
         try:
-            return self._answers.within(ask) if self._answers else ask()
+            return self._answers.within(ask, self._ends) if self._answers else ask()
         except (
             BotoCoreError,
             ClientError,
@@ -148,9 +162,11 @@ class S3Pages:
         if inspect.isawaitable(credentials):
             raise TypeError("S3 credentials: expected a function that returns them, found a coroutine.")
         keys = (credentials["access_key_id"], credentials["secret_access_key"], credentials.get("token"))
-        if self._made is None or self._made[0] != keys:
-            self._made = keys, self._connect(*keys)
-        return self._made[1]
+        if (client := self._made.get(keys)) is None:
+            client = self._connect(*keys)
+            self._made.clear()
+            self._made[keys] = client
+        return client
 
     def _connect(self, access_key: str, secret_key: str, token: str | None) -> Any:
         connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

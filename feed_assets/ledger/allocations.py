@@ -115,8 +115,8 @@ def end_not_begun(ledger: Ledger, now: datetime) -> None:
             end(connection, unused(connection, listed, lambda _: True, now))
 
 
-def _is_old(given: Allocation, now: datetime) -> bool:
-    return abs(now - given.at) > LONGEST_WAIT  # A time far ahead is of a host with a wrong clock.
+def _is_old(grant: Allocation, now: datetime) -> bool:
+    return abs(now - grant.at) > LONGEST_WAIT  # A time far ahead is of a host with a wrong clock.
 
 
 def unused(

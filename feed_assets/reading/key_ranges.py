@@ -32,12 +32,13 @@ def keys_between(first: str, to: str, grain: str | None, existing: Collection[st
 def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str]:
     """Return the names below a prefix, from the time of `first` up to, not including, the time of `to`.
 
-    One request returns up to 1,000 names.
+    One request returns up to 1,000 names. In another team's bucket all of them together have a time limit.
     """
     start, end, _ = _ends(first, to)
     names, after = list[str](), start[:-1]  # `after` sorts before every name that begins with `start`.
+    page_after = board.pager(path)
     while True:
-        page = board.page(path, after)
+        page = page_after(after)
         names += [name for name in page.names if start <= name < end and _is_of_partitions(name)]
         if page.is_last or page.names[-1] >= end:
             return names
