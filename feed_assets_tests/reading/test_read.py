@@ -129,15 +129,18 @@ def test_missing_partitions_of_a_range_are_named_and_skipped_only_on_request(lak
 def test_a_range_over_many_pages_has_exactly_its_partitions(local_lake, monkeypatch):
     for number in range(1, 10):
         local_lake.put(f"2026-06-0{number}", {"n": [number]})
-    pages = local_lake.board.page
+    pager = local_lake.board.pager
     asked = []
 
-    def by_twos(_board, prefix, after=""):
-        page = pages(prefix, after)
-        asked.append(after)
-        return type(page)(page.names[:2], len(page.names) <= 2)
+    def by_twos(_board, prefix):
+        def two(after):
+            page = pager(prefix)(after)
+            asked.append(after)
+            return type(page)(page.names[:2], len(page.names) <= 2)
 
-    monkeypatch.setattr(Blackboard, "page", by_twos)
+        return two
+
+    monkeypatch.setattr(Blackboard, "pager", by_twos)
     assert [*local_lake.read("2026-06-03", "2026-06-07").update_ids] == days(3, 4, 5, 6)
     assert asked == ["2026-06-0", "2026-06-02", "2026-06-04", "2026-06-06"]
 
