@@ -117,6 +117,10 @@ class Engine(ABC):
         """Return the schema of this user's table if `table` would name a table of somebody else, else None."""
         return None
 
+    def planted(self, _connection: Connection, /) -> str:
+        """Return a message if another role could run code by our schemas or state tables; else ''."""
+        return ""
+
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
         """Return a context with a connection. Its end rolls back uncommitted changes. Raise WarehouseUnavailable."""

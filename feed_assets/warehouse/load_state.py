@@ -110,9 +110,17 @@ def create(engine: Engine) -> tuple[str, ...]:
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Create the state tables if they are missing. Another loader may create them at the same time."""
-    if exists(connection):
-        return
+    """Create the state tables if they are missing. Another loader may create them at the same time.
+
+    Raise LoadFailed if they, or their schemas, could run code of another role.
+    """
+    if not exists(connection):
+        loader_tables.refuse_planted(connection, engine)
+        _create(connection, engine)
+    loader_tables.refuse_planted(connection, engine)  # Another role may have created them just before us.
+
+
+def _create(connection: Connection, engine: Engine) -> None:
     try:
         for statement in ("BEGIN", *create(engine), "COMMIT"):
             connection.execute(statement)

@@ -83,6 +83,12 @@ def _plain(name: str) -> str:
     return name if name.isidentifier() and len(name) < _SHOWN else repr(name)[:_SHOWN]
 
 
+def refuse_planted(connection: Connection, engine: Engine) -> None:
+    """Raise LoadFailed if our schemas or state tables could run code of another role, with the loader's rights."""
+    if message := engine.planted(connection):
+        raise LoadFailed(message)
+
+
 def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
     """Raise LoadFailed if rows would go to a view or table of somebody else with the name of a loaded table."""
     rows = connection.execute(

@@ -15,7 +15,7 @@ from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Connection, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
-from feed_assets.warehouse.statements import DELETED
+from feed_assets.warehouse.statements import DELETED, STATE
 
 _LONGEST_NAME = 63
 """The most bytes of an identifier: PostgreSQL silently cuts a longer one."""
@@ -42,6 +42,30 @@ _ADVICE = {
     "failed to resolve host": f"Correct the host {_URL}",
 }
 """Advice by a part of the error text of a connection. These errors need a person: waiting does not help."""
+
+_UNTRUSTED = (
+    "NOT r.rolsuper AND r.rolname NOT IN (current_user, 'pg_database_owner') "
+    "AND r.oid <> (SELECT datdba FROM pg_database WHERE datname = current_database()) AND "
+    "((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT pg_has_role(current_user, r.oid, 'USAGE'))"
+)
+"""The SQL condition that an owner `r` gets more rights by our use of its object. A superuser is in every role."""
+
+_STATE_TABLES = (
+    f"pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = {literal(STATE)} "
+    "AND c.relkind IN ('r', 'p')"
+)
+_OWNERS = (
+    "SELECT 'SCHEMA', quote_ident(n.nspname), r.rolname, current_user FROM pg_namespace n "
+    f"JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname IN ({{schemas}}) AND {_UNTRUSTED} "
+    "UNION ALL SELECT 'TABLE', format('%I.%I', n.nspname, c.relname), r.rolname, current_user "
+    f"FROM {_STATE_TABLES} JOIN pg_roles r ON r.oid = c.relowner WHERE {_UNTRUSTED} ORDER BY 1, 2"
+)
+_PLANTED = (
+    "SELECT 'TRIGGER', quote_ident(t.tgname), format('%I.%I', n.nspname, c.relname) "
+    f"FROM {_STATE_TABLES} JOIN pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal "
+    "UNION ALL SELECT 'RULE', quote_ident(w.rulename), format('%I.%I', n.nspname, c.relname) "
+    f"FROM {_STATE_TABLES} JOIN pg_rewrite w ON w.ev_class = c.oid ORDER BY 1, 2"
+)
 
 _RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, INSERT, UPDATE, DELETE"}
 
@@ -97,17 +121,38 @@ class PostgreSQL(Engine):
         schemas = [name for (name,) in rows]
         return None if not schemas or self._first_schema in schemas else min(schemas)
 
+    def planted(self, connection: Connection, /) -> str:
+        """Return a message for schemas and state tables of an untrusted owner, and triggers and rules on these tables.
+
+        Triggers, rules and defaults run with the rights of the loader. A schema's owner can drop all that is in it.
+        """
+        schemas = ", ".join(map(literal, (STATE, DELETED, self._first_schema)))
+        for kind, name, owner, user in connection.execute(_OWNERS.format(schemas=schemas)):
+            return (
+                f"the {kind.lower()} {name} belongs to {owner}: expected {user}, the database's owner, a superuser or "
+                f"a role that {user} is in, or {owner} could run code with the rights of {user}. If this role made it "
+                f"unasked, drop it. Otherwise have a superuser execute: ALTER {kind} {name} OWNER TO {quoted(user)};"
+            )
+        for kind, name, table in connection.execute(_PLANTED):
+            return (
+                f"{table} has a {kind.lower()} {name}: expected none, because it runs with the rights of the loader. "
+                f"Have the owner of the table execute: DROP {kind} {name} ON {table};"
+            )
+        return ""
+
     @contextmanager
     def open(self) -> Generator["_Connection"]:
         """Yield a connection until the block ends.
 
         Operators and functions are found only in `pg_catalog`. Otherwise a role that may create objects in a schema of
-        the `search_path` could add an operator, which our statements would then run with the loader's rights.
+        the `search_path` could add an operator, which our statements would then run with the loader's rights. For the
+        same reason a policy of another role for the rows of a table is an error, and is not run (`row_security`).
         """
         with self._connected() as connection:
             connection.execute(
                 "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
                 f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; SET lock_timeout = '{WAIT_SECONDS}s'; "
+                "SET row_security = off; "
                 "SET datestyle = ISO"  # A database or role may have another style, with other texts for dates.
             )
             yield connection
@@ -229,6 +274,10 @@ def _works(opened: psycopg.Connection) -> bool:
 def _what_to_do(error: psycopg.Error, url: str) -> str:
     if isinstance(error, psycopg.errors.DuplicateTable):
         return f". {IS_ANOTHERS}"
+    if view := re.search(r"((?:materialized )?view) (.+) depends on ", str(error)):
+        kind, name = view.groups()
+        again = "Start the loader again, and then make it again, or have it read a copy of the table"
+        return f". Have its owner execute: DROP {kind.upper()} {name}; {again}."
     match = re.search(r"permission denied for (database|schema|table) (\S+)", str(error))
     if not match:
         return ""

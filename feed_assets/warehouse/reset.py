@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
-from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse import dataset_state, load_state, loader_tables
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
@@ -61,6 +61,7 @@ def _positions(table: str, begin: int | str | None) -> Iterator[str]:
 
 def apply(connection: Connection, engine: Engine, holder: str, seconds: float, statements: Sequence[str]) -> None:
     """Run the statements in one transaction that holds the lease. Raise WarehouseTaken."""
+    loader_tables.refuse_planted(connection, engine)
     connection.execute("BEGIN")
     load_state.take(connection, engine, holder, seconds)
     for each in statements:

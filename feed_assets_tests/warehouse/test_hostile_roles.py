@@ -3,9 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from uuid import uuid4
 
 import duckdb
 import psycopg
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
@@ -13,7 +15,7 @@ from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy, Wareh
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sql_text import quoted
 from feed_assets.sources.warehouse_events import TableLoads
-from feed_assets.warehouse import dataset_state, duck
+from feed_assets.warehouse import dataset_state, duck, load_state, reset
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, row, table, target_of
 
@@ -57,6 +59,19 @@ STATE_ROWS = {
     "a broken shape of a topic": (POSITION.format("'x/y'", "'{'", 0, 5, "now()"), "was altered"),
 }
 """Rows that another role adds to the state tables, and the reason of the reject; '' means no reject."""
+
+PLANTED_RELATIONS = {
+    "TRIGGER": "CREATE TRIGGER planted BEFORE UPDATE ON feed_assets.lease FOR EACH ROW EXECUTE FUNCTION public.ran()",
+    "RULE": "CREATE RULE planted AS ON UPDATE TO feed_assets.lease DO ALSO SELECT public.ran_too()",
+}
+FUNCTIONS = """
+CREATE TABLE public.ran (role text); GRANT INSERT ON public.ran TO PUBLIC;
+CREATE FUNCTION public.ran_too() RETURNS boolean LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO public.ran VALUES (current_user); RETURN true; END $$;
+CREATE FUNCTION public.ran() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM public.ran_too(); RETURN NEW; END $$
+"""
+"""Functions of another role that note who has run them."""
 
 
 @pytest.fixture
@@ -243,3 +258,131 @@ def test_tables_are_in_the_first_schema_of_the_users_search_path(own_url, owner,
     owner.execute(f"ALTER DATABASE {name} SET search_path = nowhere")
     with pytest.raises(InvalidSetting, match="names no schema that exists"):
         engine_of(own_url).table("a")
+
+
+@pytest.fixture
+def roles(own_url, owner) -> Iterator[tuple[str, str]]:
+    """Make a role for the loader, and one of somebody else. Both may create schemas in the database."""
+    loader, stranger = (f"{each}_{uuid4().hex[:8]}" for each in ("loader", "stranger"))
+    owner.execute(
+        f"CREATE ROLE {loader} LOGIN; CREATE ROLE {stranger} LOGIN; GRANT CREATE ON SCHEMA public TO {loader}"
+    )
+    owner.execute(f"GRANT CREATE ON DATABASE {sa.make_url(own_url).database} TO {loader}, {stranger}")
+    yield loader, stranger
+    owner.execute(f"REASSIGN OWNED BY {loader}, {stranger} TO current_user; DROP OWNED BY {loader}, {stranger}")
+    owner.execute(f"DROP ROLE {loader}, {stranger}")
+
+
+def url_as(url: str, role: str) -> str:
+    return sa.make_url(url).set(username=role).render_as_string(hide_password=False)
+
+
+def make_state(url: str, maker: str, user: str) -> None:
+    """Have a role make the state tables in their expected form, and grant them to another one."""
+    engine = engine_of(url_as(url, maker))
+    with engine.open() as connection:
+        creates = [each.create(engine) for each in dataset_state._TABLES]
+        for each in (*load_state.create(engine), *creates):
+            connection.execute(each)
+        connection.execute(f"GRANT USAGE, CREATE ON SCHEMA feed_assets, feed_assets_deleted TO {user}")
+        connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA feed_assets TO {user}")
+
+
+@pytest.mark.parametrize("name", ["feed_assets", "feed_assets_deleted", "$user"])
+def test_a_schema_of_another_role_gets_no_tables(own_url, owner, pair, roles, name):
+    loader, stranger = roles
+    schema, target = name.replace("$user", loader), target_of(url_as(own_url, loader))
+    owner.execute(f"SET ROLE {stranger}; CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO PUBLIC; RESET ROLE")
+    with pytest.raises(LoadFailed, match=f"the schema {schema} belongs to {stranger}: expected {loader}, ") as refused:
+        load(target, pair[0])
+    assert owner.execute("SELECT 1 FROM pg_tables WHERE tableowner = %s", (loader,)).fetchall() == []
+    statement = f"ALTER SCHEMA {schema} OWNER TO {quoted(loader)};"
+    assert statement in str(refused.value)
+    owner.execute(statement)
+    load(target, pair[0])
+    assert len(owner.execute("SELECT 1 FROM pg_tables WHERE tablename = %s", (pair[0].name,)).fetchall()) == 1
+
+
+def test_state_tables_that_another_role_makes_just_before_the_loader_are_refused(own_url, pair, roles, monkeypatch):
+    loader, stranger = roles
+    monkeypatch.setattr(load_state, "_create", lambda *_: make_state(own_url, stranger, loader))
+    with pytest.raises(LoadFailed, match=f"the schema feed_assets belongs to {stranger}"):
+        load(target_of(url_as(own_url, loader)), pair[0])
+
+
+@pytest.mark.parametrize("is_superuser", [False, True])
+@pytest.mark.parametrize("kind", PLANTED_RELATIONS)
+def test_no_function_of_the_role_that_made_the_state_tables_first_runs_in_a_load(
+    own_url, owner, pair, roles, kind, is_superuser
+):
+    loader, stranger = roles
+    owner.execute(f"ALTER ROLE {loader} {'SUPERUSER' if is_superuser else 'NOSUPERUSER'}")
+    make_state(own_url, stranger, loader)
+    owner.execute(f"{FUNCTIONS}; GRANT CREATE ON SCHEMA public TO {stranger}; SET ROLE {stranger}")
+    owner.execute(f"{PLANTED_RELATIONS[kind]}; RESET ROLE")
+    target = target_of(url_as(own_url, loader))
+    for expected, mend in (
+        (f"the schema feed_assets belongs to {stranger}", f"ALTER SCHEMA feed_assets OWNER TO {loader}"),
+        (
+            f"the schema feed_assets_deleted belongs to {stranger}",
+            f"ALTER SCHEMA feed_assets_deleted OWNER TO {loader}",
+        ),
+        (f"the table feed_assets.lease belongs to {stranger}", f"REASSIGN OWNED BY {stranger} TO {loader}"),
+        (rf"feed_assets.lease has a {kind.lower()} planted: .* DROP {kind} planted ON feed_assets.lease;", "SELECT 1"),
+    ):
+        with pytest.raises(LoadFailed, match=expected):
+            load(target, pair[0])
+        with pytest.raises(LoadFailed, match=expected), target.engine.open() as connection:
+            reset.apply(connection, target.engine, "the test", 30, ())
+        owner.execute(mend)
+    assert owner.execute("SELECT * FROM public.ran").fetchall() == []
+    owner.execute(f"DROP {kind} planted ON feed_assets.lease")
+    load(target, pair[0])
+    assert table(engine_of(own_url), pair[0], "id") == [(1,)]
+
+
+def test_no_policy_of_another_role_runs_when_the_state_is_read(own_url, owner, roles):
+    """A policy's function runs with the rights of who reads, such as a sensor with the loader's URL."""
+    loader, stranger = roles
+    make_state(own_url, stranger, loader)
+    owner.execute(f"{FUNCTIONS}; SET ROLE {stranger}; ALTER TABLE feed_assets.tables ENABLE ROW LEVEL SECURITY")
+    owner.execute("INSERT INTO feed_assets.tables VALUES ('t'); RESET ROLE")
+    owner.execute("CREATE POLICY planted ON feed_assets.tables USING (public.ran_too())")
+    with engine_of(url_as(own_url, loader)).open() as connection, pytest.raises(LoadFailed, match="row-level security"):
+        load_state.tables(connection)
+    assert owner.execute("SELECT * FROM public.ran").fetchall() == []
+
+
+@pytest.mark.parametrize("maker", ["a superuser", "the owner of the database", "a role of the loader"])
+def test_state_tables_that_a_trusted_role_has_made_are_used(own_url, owner, pair, roles, maker):
+    loader, other = roles
+    if maker == "the owner of the database":
+        owner.execute(f"ALTER DATABASE {sa.make_url(own_url).database} OWNER TO {other}")
+    elif maker == "a role of the loader":
+        owner.execute(f"GRANT {other} TO {loader}")
+    make_state(own_url, sa.make_url(own_url).username if maker == "a superuser" else other, loader)
+    load(target_of(url_as(own_url, loader)), pair[0])
+    check_table(engine_of(own_url), pair[0])
+
+
+@pytest.mark.parametrize("kind", ["VIEW", "MATERIALIZED VIEW"])
+def test_a_view_that_stops_a_change_of_a_type_is_named_with_what_to_do(own_url, owner, pair, kind):
+    one, other = pair
+    before, after = (pa.schema([("id", each), ("text", pa.string())]) for each in (pa.int32(), pa.int64()))
+    for each in pair:
+        each.publish("1", row(1), schema=before)
+    load(target := target_of(own_url), *pair)
+    owner.execute(f'CREATE SCHEMA reader; CREATE {kind} reader."my view" AS SELECT * FROM public.{quoted(one.name)}')
+    for each in pair:
+        each.publish("2", row(2), schema=after)
+    drop = f'DROP {kind} reader."my view";'
+    advice = f"Have its owner execute: {drop} Start the loader again, and then make it again"
+    with pytest.raises(LoadFailed, match=f"cannot alter type of a column .*{advice}"):
+        load(target, *pair)
+    check_table(target.engine, other)
+    drops_column = f"ALTER TABLE public.{quoted(one.name)} DROP COLUMN text"
+    with pytest.raises(LoadFailed, match=f"cannot drop .*{advice}"), target.engine.open() as connection:
+        connection.execute(drops_column)
+    owner.execute(drop)
+    load(target, *pair)
+    check_table(target.engine, one)
