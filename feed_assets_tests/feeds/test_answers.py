@@ -79,9 +79,9 @@ class Lister:
 
 def board_of(lister: Lister, monkeypatch) -> Blackboard:
     keys = {"access_key_id": "a", "secret_access_key": "b", "token": None, "expires_at": None}
-    theirs = S3Pages("s3://bucket", None, lambda: keys, PATIENCE, Answers(lambda: lister.now))  # type: ignore[arg-type]
+    theirs = S3Pages("s3://bucket", None, lambda: keys, PATIENCE, Answers(lambda: lister.now))
     monkeypatch.setattr(theirs, "_connect", lambda *_: lister)
-    return Blackboard("s3://bucket", OthersClient(None, theirs), pages=theirs, name="partner")  # type: ignore[arg-type]
+    return Blackboard("s3://bucket", OthersClient(None, theirs), pages=theirs, name="partner")
 
 
 FOREVER = 1 << 60

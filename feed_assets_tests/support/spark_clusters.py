@@ -80,12 +80,14 @@ class SmallCluster:
         wait_until(lambda: is_up() == 1, f"a worker; see {self.folder}", 180)
 
     def _start_master(self) -> None:
-        conf = self.folder / "spark.conf"
-        kept = self.folder / "recovery"
-        conf.write_text(f"spark.deploy.recoveryMode FILESYSTEM\nspark.deploy.recoveryDirectory {kept}\n")
-        options = ["--properties-file", str(conf)] if self.recovers else []
-        ports = ["--port", str(self.port), "--webui-port", str(self.web_port)]
-        self._master = self._start("master", "master.Master", *ports, *options)
+        options = ["--port", str(self.port), "--webui-port", str(self.web_port)]
+        if self.recovers:
+            conf = self.folder / "spark.conf"
+            conf.write_text(
+                f"spark.deploy.recoveryMode FILESYSTEM\nspark.deploy.recoveryDirectory {self.folder / 'recovery'}\n"
+            )
+            options += ["--properties-file", str(conf)]
+        self._master = self._start("master", "master.Master", *options)
 
     def _start(self, name: str, role: str, *options: str) -> "subprocess.Popen[bytes]":
         home, env = _home_and_env()
