@@ -9,8 +9,11 @@ from feed_assets.core.errors import SecretUnavailable, in_short
 from feed_assets.core.message_words import sentence
 from feed_assets.core.time_limits import in_time
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 15.0
 """Seconds that AWS has for one secret. Credentials, DNS and repeated requests are included."""
+
+REQUEST_SECONDS = 5.0
+"""Seconds until a silent request is repeated: one lost packet ends no run."""
 
 SECRET, PARAMETER = "aws-secretsmanager:", "aws-ssm:"
 """The prefixes of a reference to a secret of Secrets Manager, and to a parameter of the Parameter Store.
@@ -78,5 +81,5 @@ def _client(service: str) -> Any:
     from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 
     session: Any = boto3.Session()
-    timeouts = {"connect_timeout": ANSWER_SECONDS, "read_timeout": ANSWER_SECONDS}
+    timeouts = {"connect_timeout": REQUEST_SECONDS, "read_timeout": REQUEST_SECONDS}
     return session.client(service, config=Config(**timeouts, retries={"mode": "standard", "total_max_attempts": 3}))

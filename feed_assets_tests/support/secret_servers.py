@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import boto3
@@ -19,12 +19,15 @@ AWS = {"core": {"mock_credentials": False}}
 
 @dataclass
 class SecretServer:
-    """Address of the server, clients that write its secrets, and the requests that it got."""
+    """Address of the server, clients that write its secrets, and the requests that it answered."""
 
     url: str
     secrets: Any
     parameters: Any
     requests: list[str] = field(default_factory=list)
+    silent: int = 0
+    """Number of next requests that get no answer."""
+    over: Event = field(default_factory=Event)
 
     @property
     def env(self) -> dict[str, str]:
@@ -68,6 +71,7 @@ def secret_server() -> Iterator[SecretServer]:
         try:
             yield server
         finally:
+            server.over.set()
             listening.shutdown()
             listening.server_close()
             thread.join()
@@ -78,6 +82,10 @@ def _handler(server: SecretServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             operation = self.headers["X-Amz-Target"].partition(".")[2]
+            if server.silent:
+                server.silent -= 1
+                server.over.wait()
+                return
             status, answer = server.answer(operation, body)
             content = json.dumps(answer, default=_plain).encode()
             self.send_response(status)
