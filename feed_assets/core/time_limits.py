@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 _LOOK_SECONDS = 0.05
 """Seconds between two checks of the time."""
 
+_OVER = "the time is over"
+
 _Result = TypeVar("_Result")
 
 
@@ -22,16 +24,19 @@ class Opened(Protocol):
 def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened]) -> _Result:
     """Return the result of a call, or raise its error. When time is over, close its connections and raise TimeoutError.
 
-    The call runs in a thread, because a socket's timeout applies to each single read, and DNS lookups have no timeout.
-    The thread ends when it reads a closed socket, and its result is dropped.
+    No call starts once the time is over, so that many quick calls share one limit. It runs in a thread, because a
+    socket's timeout applies to each single read, and DNS lookups have no timeout. The thread ends when it reads a closed
+    socket, and its result is dropped.
     """
+    if is_over():
+        raise TimeoutError(_OVER)
     outcome: Future[_Result] = Future()
     Thread(target=_settle, args=(outcome, call), daemon=True).start()
     while not wait([outcome], _LOOK_SECONDS).done:
         if is_over():
             for each in opened:
                 shut(each.sock)
-            raise TimeoutError("the time is over")
+            raise TimeoutError(_OVER)
     return outcome.result()
 
 
