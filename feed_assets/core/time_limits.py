@@ -24,9 +24,9 @@ class Opened(Protocol):
 def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened]) -> _Result:
     """Return the result of a call, or raise its error. When time is over, close its connections and raise TimeoutError.
 
-    No call starts once the time is over, so that many quick calls share one limit. It runs in a thread, because a
-    socket's timeout applies to each single read, and DNS lookups have no timeout. The thread ends when it reads a closed
-    socket, and its result is dropped.
+    No call starts once the time is over, so many quick calls share one limit. It runs in a thread, because a socket's
+    timeout applies to each single read, and DNS lookups have no timeout. The thread ends when it reads a closed socket,
+    and its result is dropped.
     """
     if is_over():
         raise TimeoutError(_OVER)
