@@ -113,23 +113,6 @@ WRONG = {
     ): "TARGETS['a']['remote']: expected sc://host, sc://host:15002 or sc://host:15002/;token=…",
     (
         "TARGETS",
-        json.dumps({"a": json.loads(_spark())["a"], "b": json.loads(_spark(url="http://other:8080"))["a"]}),
-    ): "TARGETS: a and b are one cluster, whose room would be given twice: expected one",
-    (
-        "TARGETS",
-        json.dumps({"a": json.loads(_spark())["a"], "b": json.loads(_spark(master="spark://other:7077"))["a"]}),
-    ): "TARGETS: a and b are one cluster, whose room would be given twice: expected one",
-    (
-        "TARGETS",
-        json.dumps(
-            {
-                "a": json.loads(_spark(master="spark://localhost:7077"))["a"],
-                "b": json.loads(_spark(master="spark://127.0.0.1:7077", url="http://other:8080"))["a"],
-            }
-        ),
-    ): "TARGETS: a and b are one cluster, whose room would be given twice: expected one",
-    (
-        "TARGETS",
         json.dumps({"a": {"kind": "yarn", "url": "http://h:8088"}, "b": {"kind": "yarn", "url": "http://i:8088"}}),
     ): "TARGETS: a and b are two clusters of YARN, but Spark uses the one of HADOOP_CONF_DIR for both",
     ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1]: expected blackboard:PREFIX, ",

@@ -106,7 +106,8 @@ class _Pass:
     def _why(self, request: QueueEntry, fitting: Mapping[str, Room]) -> str:
         needs = f"{NEEDS}{request.resources.amount}"
         if not fitting:
-            return Nowhere(f"{needs}, but {_why_none(request.resources, self.rooms)}")
+            reason = f"{needs}, but {_why_none(request.resources, self.rooms)}"
+            return reason if _may_fit(request.resources, self.rooms) else Nowhere(reason)
         reason = f"{needs}: {shortened([self._state(name, request) for name in sorted(fitting)], _NAMED)}"
         return reason if any(map(request.can_use, fitting)) else Nowhere(reason)
 
@@ -157,6 +158,11 @@ def _is_named(resources: Resources, name: str, room: Room) -> bool:
     return resources.target in (None, name) and {*resources.labels} <= {*room.labels}
 
 
+def _may_fit(resources: Resources, rooms: Mapping[str, Room]) -> bool:
+    """Return whether a target that is too small now may grow: a machine of it may be down, or not up yet."""
+    return any(room.may_grow for name, room in rooms.items() if _is_named(resources, name, room))
+
+
 def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
     if resources.target is not None and resources.target not in rooms:
         return f"FEED_ASSETS_TARGETS has no {resources.target!r}: it has {', '.join(sorted(rooms))}"
@@ -166,7 +172,8 @@ def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
     if not named:
         return f"no target has the labels {', '.join(resources.labels)}: correct them, or FEED_ASSETS_TARGETS"
     sizes = [f"{name} has {room.total}{_largest(room)}" for name, room in sorted(named.items())]
-    return f"no target is so large: {shortened(sizes, _NAMED)}"
+    now = " now" if _may_fit(resources, named) else ""
+    return f"no target is so large{now}: {shortened(sizes, _NAMED)}"
 
 
 def _largest(room: Room) -> str:

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from itertools import combinations
+from urllib.parse import urlsplit
 
 from feed_assets.core.targets import ComputeTarget, Connect, EmrServerless, Kubernetes, Standalone, Yarn
 
 MANAGER = "spark.hadoop.yarn.resourcemanager.address"
 """Spark's configuration of a ResourceManager. Without it, Hadoop's files say which one Spark uses."""
+
+_LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
+_PORTS = {"http": 80, "https": 443, "sc": 15002}
 
 
 def check_places(targets: Mapping[str, ComputeTarget]) -> Mapping[str, ComputeTarget]:
@@ -14,7 +18,7 @@ def check_places(targets: Mapping[str, ComputeTarget]) -> Mapping[str, ComputeTa
     for (name, one), (other_name, other) in combinations(targets.items(), 2):
         if {*_places(one)} & {*_places(other)}:
             raise ValueError(f"{name} and {other_name} are one cluster, whose room would be given twice: expected one")
-        if isinstance(one, Yarn) and isinstance(other, Yarn) and one.url != other.url:
+        if isinstance(one, Yarn) and isinstance(other, Yarn) and _address(one.url) != _address(other.url):
             _check_managers(name, one, other_name, other)
     return targets
 
@@ -27,10 +31,11 @@ def _check_managers(name: str, one: Yarn, other_name: str, other: Yarn) -> None:
         )
 
 
-def _places(target: ComputeTarget) -> list[tuple[str, ...]]:
+def _places(target: ComputeTarget) -> list[tuple[object, ...]]:
     """Return the addresses of a target, of which two targets of one cluster have at least one in common.
 
-    Return [] for the machine of a run's process. Two host names of one cluster are not recognised.
+    Return [] for the machine of a run's process. Two host names of one cluster are not recognised, nor are two names of
+    one queue of YARN, but for `root.` at their beginning.
     """
     match target:
         case Standalone():
@@ -38,7 +43,7 @@ def _places(target: ComputeTarget) -> list[tuple[str, ...]]:
         case Connect():
             return [("connect", _address(target.remote.get_secret_value().partition("/;")[0]))]
         case Yarn():
-            return [("yarn", _address(target.url), target.queue)]
+            return [("yarn", _address(target.url), target.queue.removeprefix("root."))]
         case Kubernetes():
             return [("kubernetes", _address(target.url), target.namespace)]
         case EmrServerless():
@@ -47,5 +52,8 @@ def _places(target: ComputeTarget) -> list[tuple[str, ...]]:
             return []
 
 
-def _address(url: str) -> str:
-    return url.rstrip("/").lower().replace("//localhost", "//127.0.0.1")
+def _address(url: str) -> tuple[str, int | None, str]:
+    """Return host, port and path of a validated URL, so that two spellings of one address are equal."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return _LOCAL.get(host, host), parts.port or _PORTS.get(parts.scheme), parts.path.rstrip("/")

@@ -57,7 +57,8 @@ class Room:
     """A target as a request sees it: size, free resources, queue, labels, and the reason why it is closed.
 
     `needs` returns the amount that a run takes there, with what the target's kind needs beside the executors. `granted`
-    is what our own runs have there. `workers` are its machines, if they are known.
+    is what our own runs have there. `workers` are its machines, if they are known. `may_grow` says that its size
+    is that of the machines that are up now, and not of the settings.
     """
 
     total: Amount
@@ -68,6 +69,7 @@ class Room:
     needs: Callable[[Resources], Amount] = _alone
     granted: Amount = NOTHING
     workers: Sequence[Worker] = ()
+    may_grow: bool = False
 
     def less(self, amount: Amount) -> "Room":
         """Return the room that is left after a request has taken an amount."""

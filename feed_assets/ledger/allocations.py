@@ -16,8 +16,10 @@ from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.core.resources import Amount, Resources
 from feed_assets.core.target_room import Grant
 from feed_assets.ledger import key_tables
-from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.tables import allocation, due, probe, run
+from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.tables import allocation, cursor, due, run
+
+_LOCK = "allocations"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class Allocation:
     at: datetime
     dagster_run: str | None
     resources: Resources
+
+
+def lock(connection: sa.Connection) -> None:
+    """Lock the queue until the transaction ends. A transaction that locks the history budget locks it before this."""
+    insert_missing(connection, cursor, [{"name": _LOCK, "value": ""}])
+    connection.execute(sa.select(cursor.c.value).where(cursor.c.name == _LOCK).with_for_update())
 
 
 def grants(connection: sa.Connection) -> dict[str, list[Grant]]:
@@ -82,16 +90,10 @@ def take_up(ledger: Ledger, allocation_id: str, dagster_run: str) -> Allocation 
 
 
 def session_is_up(ledger: Ledger, allocation_id: str, now: datetime) -> None:
-    """Record that the Spark session of a run is up, so that later answers of its target count its resources.
-
-    A target on which Spark starts is not faulty.
-    """
+    """Record that the Spark session of a run is up, so that later answers of its target count its resources."""
     first = (allocation.c.id == allocation_id) & allocation.c.started.is_(None)
-    target = sa.select(allocation.c.target).where(allocation.c.id == allocation_id).scalar_subquery()
     with ledger.write() as connection:
         connection.execute(sa.update(allocation).where(first).values(started=now))
-        faulty = (probe.c.target == target) & probe.c.unstarted.is_not(None)
-        connection.execute(sa.update(probe).where(faulty).values(unstarted=None, lost=None))
 
 
 def end(connection: sa.Connection, ids: Iterable[str]) -> None:
@@ -112,6 +114,7 @@ def end_not_begun(ledger: Ledger, now: datetime) -> None:
         listed = [each for each in in_use(connection) if each.dagster_run is None and _is_old(each, now)]
     if listed:
         with ledger.write() as connection:
+            lock(connection)
             end(connection, unused(connection, listed, lambda _: True, now))
 
 

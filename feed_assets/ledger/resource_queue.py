@@ -18,10 +18,10 @@ from feed_assets.core.resources import Resources
 from feed_assets.core.target_room import Grant, Room
 from feed_assets.ledger import due as due_list
 from feed_assets.ledger import key_tables
-from feed_assets.ledger.allocations import end, grants, resources_of, rows_of_outputs
-from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.allocations import end, grants, lock, resources_of, rows_of_outputs
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import DueOutput
-from feed_assets.ledger.tables import TEXT, allocation, cursor, due
+from feed_assets.ledger.tables import TEXT, allocation, due
 
 LOOK_AGAIN = timedelta(seconds=10)
 """Time after which a waiting request is looked at again. Answers of targets are kept as long."""
@@ -44,8 +44,6 @@ class Rooms:
     less: Callable[[Mapping[str, Sequence[Grant]]], Mapping[str, Room]]
 
 
-_LOCK = "allocations"
-
 _READY = (State.BUILD.value, State.REBUILD.value, State.WAITS_FOR_RESOURCES.value)
 """States of an output whose request waits. A tick first decides about it again, and then looks for room."""
 
@@ -63,12 +61,6 @@ class ResourceRequest:
         """Return the request as it stands in the queue."""
         first = self.items[0].partition.path
         return QueueEntry(self.id, self.resources, self.is_history, since, output=first, usable=usable)
-
-
-def lock(connection: sa.Connection) -> None:
-    """Lock the queue until the transaction ends. A transaction that locks the history budget locks it before this."""
-    insert_missing(connection, cursor, [{"name": _LOCK, "value": ""}])
-    connection.execute(sa.select(cursor.c.value).where(cursor.c.name == _LOCK).with_for_update())
 
 
 def claim(

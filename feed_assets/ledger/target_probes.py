@@ -102,8 +102,8 @@ def lose(ledger: Ledger, name: str, now: datetime) -> None:
 def note_refusal(ledger: Ledger, name: str, dataset: str, now: datetime) -> bool:
     """Record that Spark could not start for a dataset on a target that answers. Return whether the target is to blame.
 
-    It is if another dataset could not start there either, and none has started since. It then gets no other run until
-    LOST_FOR has passed. Otherwise the dataset's own configuration may be the cause.
+    It is if another dataset could not start there either, and none has worked there since. It then gets no other run
+    until LOST_FOR has passed. Otherwise the dataset's own configuration may be the cause.
     """
     of_target = probe.c.target == name
     with ledger.write() as connection:
@@ -113,6 +113,13 @@ def note_refusal(ledger: Ledger, name: str, dataset: str, now: datetime) -> bool
         lost = {"lost": now} if is_faulty else {}
         connection.execute(sa.update(probe).where(of_target).values(unstarted=dataset, **lost))
     return is_faulty
+
+
+def note_work(ledger: Ledger, name: str) -> None:
+    """Record that a run's work on Spark has succeeded on a target: it is not faulty."""
+    with ledger.write() as connection:
+        refused = (probe.c.target == name) & probe.c.unstarted.is_not(None)
+        connection.execute(sa.update(probe).where(refused).values(unstarted=None, lost=None))
 
 
 def _probe(row: Any, now: datetime) -> Probe:

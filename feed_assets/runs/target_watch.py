@@ -32,18 +32,26 @@ OFFLINE_LOOKS = 2
 """Number of looks in a row without an answer after which a target without executors counts as dead."""
 
 ALONE_LOOKS = 30
-"""Number of looks in a row without an executor after which a run gives up its target, which answers.
+"""Number of looks in a row without an executor after which a run ends, although its target answers.
 
-A restarted master may have forgotten the run, or the executors end because they do not reach the driver.
+A restarted master may have forgotten the run, the target may have no room, or executors do not reach the driver.
 """
+
+_CONFIGURATION = (
+    "Expected a configuration that Spark accepts there. Correct the target's `conf` in FEED_ASSETS_TARGETS, "
+    "FEED_ASSETS_SPARK_CONF, the run's Spark profile, or the dataset's resources. The run's stderr has all that Spark "
+    'said: "All masters are unresponsive" may mean another spark.authenticate.secret.'
+)
 
 
 @dataclass
 class _WatchState:
-    """Reasons that the watch of a run has found: why its target is lost, and why it once gave no answer."""
+    """Reasons that the watch of a run has seen: why its target is lost, and why it once gave no answer."""
 
     lost: str | None = None
     silent: str | None = None
+    unstarted: tuple[str, str] | None = None
+    """Why no executor has started, and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +70,15 @@ class TargetWatch:
     def __call__(self, opened: "AbstractContextManager[SparkSession]") -> "Generator[SparkSession]":
         """Yield the session. Raise TargetLost for any error if the target is offline, or starts Spark for no dataset.
 
-        Raise StartRefused if Spark does not start although the target answers. Raise SparkUnavailable if this process
-        cannot start another Spark, which is not the target's fault.
+        Raise StartRefused if Spark, or an executor of it, does not start although the target answers. Raise
+        SparkUnavailable if this process cannot start another Spark, which is not the target's fault.
         """
         from feed_assets.spark.guarded import refuse_an_ended_one  # PySpark takes a second to load
 
         if self._state.lost:  # Another partition of the run has met this, or the watch has.
             raise self._as_lost(self._state.lost)
+        if unstarted := self._unstarted():
+            raise unstarted
         refuse_an_ended_one()
         is_up = False
         try:
@@ -78,11 +88,15 @@ class TargetWatch:
                 with self._watching(spark):
                     yield spark
         except OF_ITS_OWN as error:
+            if unstarted := self._unstarted():
+                raise unstarted from error
             if cause := self._silence(error):
                 raise self.lost(cause) from error
             if not is_up and isinstance(error, SparkUnavailable) and error.refusal:
-                raise self._refused(error.refusal) from error
+                raise self._refused(error.refusal, _CONFIGURATION) from error
             raise
+        else:
+            target_probes.note_work(self.ledger, self.name)
 
     def is_up(self) -> None:
         """Record that the run's Spark session is up, so that later answers of the target count its executors."""
@@ -108,16 +122,16 @@ class TargetWatch:
         probe = probes.ask_again(self.ledger, self.name, self.target, self.now())
         return probe.offline if _is_silent(probe) else None
 
-    def _refused(self, refusal: str) -> StartRefused | TargetLost:
+    def _unstarted(self) -> StartRefused | TargetLost | None:
+        return self._refused(*self._state.unstarted) if self._state.unstarted else None
+
+    def _refused(self, why: str, expected: str) -> StartRefused | TargetLost:
         """Return the error of a run whose Spark does not start. It is the target's fault if no dataset's starts."""
         if target_probes.note_refusal(self.ledger, self.name, self.dataset, self.now()):
-            self._state.lost = f"{target_probes.FAULTY}: {sentence(refusal)[:-1]}"
+            self._state.lost = f"{target_probes.FAULTY}: {sentence(why)[:-1]}"
             return self._as_lost(self._state.lost)
         return StartRefused(
-            f"Spark does not start on the compute target {self.name}, which answers: {sentence(refusal)} Expected a "
-            "configuration that Spark accepts there. Correct the target's `conf` in FEED_ASSETS_TARGETS, "
-            "FEED_ASSETS_SPARK_CONF, the run's Spark profile, or the dataset's resources. The run's stderr has all "
-            'that Spark said: "All masters are unresponsive" may mean another spark.authenticate.secret.'
+            f"Spark does not start on the compute target {self.name}, which answers: {sentence(why)} {expected}"
         )
 
     def _as_lost(self, why: str) -> TargetLost:
@@ -142,16 +156,23 @@ class TargetWatch:
     def _watch(self, spark: "SparkSession", over: Event) -> None:
         """Stop Spark once the run has no executor, and its target is silent or has given it none for minutes."""
         silent = alone = 0
+        has_begun = False
         while not over.wait(LOOK_SECONDS):
             with suppress(Exception):  # An unreachable ledger must not end the watch.
                 is_silent, is_alone = self._is_silent_now(), not _has_executors(spark)
                 silent, alone = silent + 1 if is_silent and is_alone else 0, alone + 1 if is_alone else 0
-            lost = self._state.silent if silent >= OFFLINE_LOOKS else _no_executor(spark, alone)
-            if lost and not over.is_set():
-                self._state.lost = lost
-                _log.warning("the compute target %s is lost: Spark is stopped", self.name)
-                _java(spark).stop()
-                return
+                has_begun = has_begun or not is_alone
+            if (silent < OFFLINE_LOOKS and alone < ALONE_LOOKS) or over.is_set():
+                continue
+            if silent >= OFFLINE_LOOKS:
+                self._state.lost = self._state.silent
+            elif has_begun:
+                self._state.lost = f"the run has lost its executors, and got no other for {_alone()}"
+            else:
+                self._state.unstarted = f"no executor in {_alone()}", _reachable(spark)
+            _log.warning("the compute target %s is given up: Spark is stopped", self.name)
+            _java(spark).stop()
+            return
 
     def _is_silent_now(self) -> bool:
         """Return whether the target gives no answer, and remember why."""
@@ -167,15 +188,15 @@ def _is_silent(probe: Probe) -> bool:
     return probe.offline not in {None, target_probes.LOST, target_probes.FAULTY}
 
 
-def _no_executor(spark: "SparkSession", looks: int) -> str | None:
-    """Return why a run without executors gives up a target that answers. Return None before ALONE_LOOKS looks."""
-    if looks < ALONE_LOOKS:
-        return None
+def _alone() -> str:
+    return f"{ALONE_LOOKS * LOOK_SECONDS / 60:.0f} minutes"
+
+
+def _reachable(spark: "SparkSession") -> str:
     driver = spark.sparkContext.getConf().get("spark.driver.host")
     return (
-        f"it answers, but the run has had no executor for {ALONE_LOOKS * LOOK_SECONDS / 60:.0f} minutes. Its master "
-        f"was restarted, or executors cannot reach the driver at {driver}: see the logs of the executors, and set "
-        "spark.driver.host if this is not an address of the driver for them"
+        "Expected room there, all that the run's Spark configuration asks for, and executors that reach the driver at "
+        f"{driver}. Look at the target's page and the executors' logs. If they do not reach it, set spark.driver.host."
     )
 
 

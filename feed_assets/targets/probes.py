@@ -17,6 +17,9 @@ AT_ONCE = 16
 
 Targets = Mapping[str, ComputeTarget]
 
+_SIZED = (Local, Connect)
+"""Kinds of targets whose size is in the settings."""
+
 
 def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
     """Return the last answer of each target. Ask those whose answer is old, all at once, unless another process does.
@@ -30,7 +33,7 @@ def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]
 
 def _with_own_size(target: ComputeTarget, probe: Probe) -> Probe:
     """Return the answer of a target with the size of the settings, if it has one. Another process may have others."""
-    if not isinstance(target, Local | Connect) or probe.offline:
+    if not isinstance(target, _SIZED) or probe.offline:
         return probe
     return replace(probe, total=target.total, free=target.total)
 
@@ -68,4 +71,6 @@ def _room(target: ComputeTarget, probe: Probe | None, grants: Sequence[Grant], c
         return room
     granted, machines = sum((each.amount for each in grants), NOTHING), spread(probe.workers, unseen(probe, grants))
     free = free_of(probe, grants)
-    return replace(room, total=probe.total, free=free, queued=probe.queued, granted=granted, workers=machines)
+    may_grow = not isinstance(target, _SIZED)
+    room = replace(room, total=probe.total, free=free, queued=probe.queued, granted=granted)
+    return replace(room, workers=machines, may_grow=may_grow)

@@ -109,15 +109,12 @@ def test_new_goes_before_history_then_priority_and_a_long_wait_keeps_a_target(qu
     assert [name for name, place in places.items() if isinstance(place, Placement)] == expected
 
 
-def test_a_target_is_kept_for_one_request_while_the_others_stay_open():
+def test_a_target_is_kept_for_one_request_and_only_if_the_end_of_our_runs_would_suffice():
     queue = [ask("big", 8, since=NOW - STEP), *(ask(f"small-{number}", 2) for number in range(4))]
     places = allot(queue, {"x": room(6, 8), "y": room(6, 9)}, NOW)
     assert [place.target for place in places.values() if isinstance(place, Placement)] == ["x"] * 3
     waits = [place for place in places.values() if not isinstance(place, Placement)]
     assert waits[-1] == "it needs 2 cores and 2 GiB: x 0 of 8 cores free, y is kept for t/big/v1.0"
-
-
-def test_a_target_is_not_kept_if_the_end_of_our_runs_would_not_suffice():
     for others in (room(3, others=1), room(8, machines=[(8, 8, 3), (8, 8, 3)])):
         queue = [ask("big", 8, since=NOW - STEP, memory="32g"), ask("small", 2)]
         places = allot(queue, {"x": others}, NOW)
@@ -139,6 +136,10 @@ def test_a_reason_names_the_targets_that_were_compared_and_those_that_the_proces
         "y is the least busy target with room: 8 of 8 cores and 64 GiB of 64 GiB free; x 0 of 8 cores free, "
         f"z {OFFLINE}"
     )
+    for may_grow, now in ((True, " now"), (False, "")):
+        reason = one(ask(cores=9), x=replace(room(8), may_grow=may_grow))
+        assert isinstance(reason, Nowhere) is not may_grow, "a machine that is down for a moment ends no run"
+        assert f"no target is so large{now}: x has 8 cores" in reason
     for target, is_nowhere in ((None, False), ("y", True)):
         request = replace(ask(target=target), usable=frozenset("x"))
         reason = one(request, x=room(0), y=room(8, closed="is left to the daemon"))

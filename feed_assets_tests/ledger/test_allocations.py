@@ -6,18 +6,21 @@ from datetime import datetime, timedelta
 from random import Random
 
 import pytest
+import sqlalchemy as sa
 
 from feed_assets.core import allotment
 from feed_assets.core.allotment import STEP, Placement, QueueEntry
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.resources import NOTHING, Amount, Resources
 from feed_assets.core.target_room import Probe, Room, free_of
 from feed_assets.ledger import allocations, due, resource_queue, target_probes
 from feed_assets.ledger.due import AffectedOutput
 from feed_assets.ledger.resource_queue import LOOK_AGAIN, ResourceRequest
+from feed_assets.ledger.tables import allocation
 from feed_assets_tests.support.fault_seeds import single_seeds
-from feed_assets_tests.support.ledger_records import NOW
+from feed_assets_tests.support.ledger_records import NOW, statements
 
 GIB = 1 << 30
 TOTALS = {"a": 8, "b": 4, "c": 12}
@@ -108,7 +111,7 @@ class World:
         if self.dies():
             return
         with self.ledger.write() as connection:
-            resource_queue.lock(connection)
+            allocations.lock(connection)
             still = {*due.still_as_read(connection, ready)}
             requests = [each for each in requests if each.items[0] in still]
             places = resource_queue.claim(connection, requests, rooms, self.now)
@@ -166,7 +169,7 @@ class World:
         with self.ledger.read() as connection:
             listed = allocations.in_use(connection)
         with self.ledger.write() as connection:
-            resource_queue.lock(connection)
+            allocations.lock(connection)
             allocations.end(connection, allocations.unused(connection, listed, self.runs.__contains__, self.now))
 
     def change_load(self):
@@ -242,3 +245,21 @@ def test_times_of_a_host_whose_clock_is_ahead_hold_nothing_up(ledger):
         assert resource_queue.waiting(connection, NOW) == []
         assert allocations.unused(connection, listed, lambda _: True, ahead) == set()
         assert allocations.unused(connection, listed, lambda _: None, NOW) == {"granted", "waits"}
+
+
+def test_what_was_given_to_a_run_that_never_began_is_taken_back_under_the_lock_of_the_queue(ledger):
+    with ledger.write() as connection:
+        values = {"id": "granted", "target": "x", "cores": 1, "memory": 1, "resources": "{}", "history": False}
+        values |= {"output": "t/a/v1.0", "since": NOW, "at": NOW, "reason": "", "targets": "[]"}
+        connection.execute(sa.insert(allocation).values(values))
+    with statements(ledger) as executed:
+        allocations.end_not_begun(ledger, NOW + LONGEST_WAIT)
+    assert not any("DELETE" in statement for statement, _ in executed)
+    with statements(ledger) as executed:
+        allocations.end_not_begun(ledger, NOW + LONGEST_WAIT + STEP)
+    touched = [statement for statement, _ in executed if "allocation.dagster_run IS NULL" in statement]
+    locked = [statement for statement, _ in executed if "FROM cursor" in statement]
+    order = [statement for statement, _ in executed if statement in (*touched, *locked)]
+    assert order == [*locked, *touched]
+    with ledger.read() as connection:
+        assert allocations.in_use(connection) == []

@@ -145,16 +145,35 @@ def test_a_spark_that_died_while_its_master_was_restarted_was_lost(cluster, watc
             _restart(cluster, looked, raised)
 
 
-def test_a_run_without_executors_gives_up_a_target_that_answers(ledger, cluster, watch_on, monkeypatch):
+def test_a_run_without_executors_ends_although_its_target_answers(ledger, cluster, watch_on, monkeypatch):
     monkeypatch.setattr(target_watch, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(target_watch, "ALONE_LOOKS", 5)
-    spark = RunningSpark()
-    with pytest.raises(TargetLost, match=r"no executor for .* driver at "), watch_on()(started(spark)):
+    for dataset in ("t/a/v1.0", "t/a/v1.0", "t/b/v1.0"):
+        assert closed(ledger, cluster) is None, "one dataset that gets no executor closes no target"
+        watch, spark = watch_on(dataset), RunningSpark()
+        with pytest.raises((StartRefused, TargetLost)) as ended, watch(started(spark)):
+            _end_when(spark.stopped)
+        assert "no executor in " in str(ended.value)
+        with pytest.raises(type(ended.value), match="no executor in "):  # The next partition of the run.
+            watch(started(RunningSpark())).__enter__()
+        assert end_of(ended.value) == (FAILED if dataset == "t/a/v1.0" else ABANDONED)
+        assert ("executors that reach the driver at" in str(ended.value)) == (dataset == "t/a/v1.0")
+    assert closed(ledger, cluster) == target_probes.FAULTY
+
+
+def test_a_run_that_has_lost_its_executors_and_gets_no_other_gives_up_its_target(
+    ledger, cluster, watch_on, monkeypatch
+):
+    monkeypatch.setattr(target_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(target_watch, "ALONE_LOOKS", 5)
+    looks, spark = count(), RunningSpark()
+    monkeypatch.setattr(target_watch, "_has_executors", lambda _: next(looks) < 1)
+    with pytest.raises(TargetLost, match=r"lost its executors, and got no other for "), watch_on()(started(spark)):
         _end_when(spark.stopped)
     assert closed(ledger, cluster) == target_probes.LOST
     looks, looked_often = count(), Event()
-    spark = RunningSpark(executors=1)
     monkeypatch.setattr(target_watch, "_has_executors", lambda _: next(looks) < 20 or looked_often.set())
+    spark = RunningSpark(executors=1)
     with watch_on()(started(spark)):
         assert looked_often.wait(30)
         assert not spark.stopped.is_set()

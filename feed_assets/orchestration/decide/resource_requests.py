@@ -178,7 +178,7 @@ def _claimed_with_room(connection: sa.Connection, graph: Graph, queue: _Queue, r
     spent, counted = queue.requested.spent, queue.requested.counted
     if spent and history_budget.locked(connection, now) != spent[0]:
         spent, counted = None, Blocks()
-    resource_queue.lock(connection)
+    allocations.lock(connection)
     needs = _Needs(connection, rooms)
     free, of_history = (queue.of(graph, blocks, needs, now) for blocks in (queue.requested.free, counted))
     requests = _as_read(connection, [*free, *of_history])

@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from feed_assets.ledger import allocations, resource_queue
+from feed_assets.ledger import allocations
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.requests import UNFINISHED, WITH_PROCESS
 from feed_assets.orchestration.decide.resource_requests import targets
@@ -71,7 +71,7 @@ def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> N
         return True if dagster_run in ids else False if instance.get_run_by_id(dagster_run) else None
 
     with ledger.write() as connection:
-        resource_queue.lock(connection)
+        allocations.lock(connection)
         allocations.end(connection, allocations.unused(connection, listed, is_unfinished, now))
 
 
