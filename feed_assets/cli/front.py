@@ -48,6 +48,8 @@ class CheckedRequest:
     query: tuple[tuple[str, str], ...]
     headers: Mapping[str, str]
     is_websocket: bool = False
+    address: str = LOOPBACK
+    """This server's address that the client has connected to."""
 
     def header(self, name: str) -> str:
         """Return a header by its name in lower case. Return '' if it is missing."""
@@ -69,7 +71,7 @@ def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
     if why := foreign(request, port) or no_command(request):
         return FrontAnswer(403, why)
     if request.path == PROOF:
-        return FrontAnswer(200, proof(port, token, dict(request.query).get("challenge", "")))
+        return FrontAnswer(200, proof(request.address, port, token, challenge=dict(request.query).get("challenge", "")))
     if any(name == "token" and _is_equal(value, token) for name, value in request.query) and request.method == "GET":
         return _enter(request, port, token)
     if _has_cookie(request, port, token):
@@ -80,12 +82,13 @@ def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
     )
 
 
-def proof(port: int, token: str, challenge: str) -> str:
+def proof(address: str, port: int, token: str, *, challenge: str) -> str:
     """Return the answer to a challenge of a program that sends the token only to a server that has it already.
 
-    The port is part of it: the server of another port would otherwise prove the token for who listens at this one.
+    Address and port are part of it. A server at another address or port would otherwise prove the token for whoever
+    listens at this one and passes the challenge on.
     """
-    return hmac.new(token.encode(), f"{cookie_name(port)} {challenge}".encode(), "sha256").hexdigest()
+    return hmac.new(token.encode(), f"{cookie_name(port)} {address} {challenge}".encode(), "sha256").hexdigest()
 
 
 def foreign(request: CheckedRequest, port: int) -> str | None:
@@ -183,7 +186,12 @@ def _checked_request(scope: "Scope") -> CheckedRequest:
         )  # The joined values match no expected value.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return CheckedRequest(
-        scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket"
+        scope.get("method", "GET"),
+        scope["path"],
+        tuple(query),
+        headers,
+        scope["type"] == "websocket",
+        address=(scope.get("server") or ("",))[0],
     )
 
 

@@ -72,7 +72,7 @@ def _web_answers(port: int) -> None:
     server = HTTPConnection(LOOPBACK, port, timeout=SECONDS)
     with closing(server):
         _, answer = _answer(server, f"{PROOF}?challenge={challenge}", {})
-        if not compare_digest(answer.strip(), proof(port, token, challenge).encode()):
+        if not compare_digest(answer.strip(), proof(LOOPBACK, port, token, challenge=challenge).encode()):
             raise NotReady(
                 f"what answers on port {port} of {LOOPBACK} does not prove that it has FEED_ASSETS_UI_TOKEN: expected "
                 "`feed-assets web` with the same token and version. See which process listens there (`ss -ltnp`)."

@@ -3,6 +3,7 @@
 A proxy before `dagster dev` would leave Dagster's own port open to all. So Dagster's application runs in this process.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from dagster._utils.log import configure_loggers
 from dagster_webserver.app import (
     create_app_from_workspace_process_context,  # pyright: ignore[reportUnknownVariableType]
 )
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from feed_assets.cli.front import Front
 from feed_assets.cli.live import StatusPage
@@ -27,6 +29,9 @@ from feed_assets.cli.project import location_of
 from feed_assets.cli.project_code import attribute_for
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.settings import settings
+
+CONNECTIONS = 500
+"""The most open connections. With more the process would have no file left, and gRPC ends a process that has none."""
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
@@ -49,15 +54,34 @@ def serve(port: int, file: Path, name: str, host: str = LOOPBACK) -> None:
         instance.optimize_for_webserver(_STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW)
         with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)]), __version__) as context:
             app = create_app_from_workspace_process_context(context, live_data_poll_rate=_POLL_MS)
-            # Requests are not logged, because the address of the first request contains the token.
-            uvicorn.run(
-                Front(StatusPage(app, name.partition(":")[0] or None), port, token),
-                host=host,
-                port=port,
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=5,
-            )
+            front = Front(StatusPage(app, name.partition(":")[0] or None), port, token)
+            uvicorn.Server(server_config(front, host, port)).run()
+
+
+class BoundedConnection(H11Protocol):
+    """A connection that is closed at once if `CONNECTIONS` are open. h11 bounds the head of a request: 64 KiB.
+
+    Without bounds, anybody who reaches the port could end the process before the front has refused a request.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Take the connection, or close it."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
+
+
+def server_config(front: Front, host: str, port: int) -> uvicorn.Config:
+    """Return how the front is served. Requests are not logged, because the address of the first one has the token."""
+    return uvicorn.Config(
+        front,
+        host=host,
+        port=port,
+        http=BoundedConnection,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
 
 
 def workspace() -> WorkspaceLoadTarget:

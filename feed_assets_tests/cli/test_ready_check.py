@@ -7,7 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
@@ -24,7 +24,7 @@ from dagster._grpc.client import DagsterGrpcClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from feed_assets import heartbeats
-from feed_assets.cli import metrics_server
+from feed_assets.cli import metrics_server, web
 from feed_assets.cli.exporter import metrics
 from feed_assets.cli.front import Front, proof
 from feed_assets.cli.metrics_server import text_of_metrics
@@ -200,7 +200,7 @@ UI_TOKEN = "t" * 32
 
 
 @contextmanager
-def web_ui(status, token=UI_TOKEN):
+def web_ui(status, token=UI_TOKEN, address="127.0.0.1"):
     """Yield the port of a web UI with our access control, behind which each request gets `status`."""
 
     async def app(scope, _receive, send):
@@ -209,9 +209,9 @@ def web_ui(status, token=UI_TOKEN):
         await send({"type": "http.response.body", "body": b""})
 
     paths: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((address, 0)) as listener:
         port = listener.getsockname()[1]
-        uvicorn_server = uvicorn.Server(uvicorn.Config(Front(app, port, token), lifespan="off", log_level="critical"))
+        uvicorn_server = uvicorn.Server(web.server_config(Front(app, port, token), address, port))
         thread = Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -235,42 +235,90 @@ def test_the_web_ui_is_ready_if_it_has_the_token_and_dagster_answers(ready, monk
         assert (code, lines[-1].partition("/server_info ")[2]) == (1, "answered 500: expected 200. See its log.")
 
 
+def proven(port, challenge):
+    return proof("127.0.0.1", port, UI_TOKEN, challenge=challenge).encode()
+
+
 STRANGERS = {
     "accepts anything": lambda port, challenge: b"ok",
     "repeats the challenge": lambda port, challenge: challenge.encode(),
-    "has the answer of a web UI on another port": lambda port, challenge: proof(port + 1, UI_TOKEN, challenge).encode(),
-    "has the answer to another challenge": lambda port, challenge: proof(port, UI_TOKEN, "0" * 64).encode(),
+    "has the answer of a web UI on another port": lambda port, challenge: proven(port + 1, challenge),
+    "has the answer to another challenge": lambda port, challenge: proven(port, "0" * 64),
     "answers without end": lambda port, challenge: b"0" * (1 << 24),
-    "leaves the connection to another one": lambda port, challenge: proof(port, UI_TOKEN, challenge).encode(),
+    "leaves the connection to another one": lambda port, challenge: proven(port, challenge),
 }
 
 
-@pytest.mark.parametrize("stranger", STRANGERS)
-def test_who_has_the_port_in_place_of_the_web_ui_does_not_get_the_token(ready, monkeypatch, stranger):
+@contextmanager
+def answering(answer, port=0, protocol="HTTP/1.0"):
+    """Yield a server on 127.0.0.1 and the heads of its requests. `answer` makes its answer of port and challenge."""
     heads = []
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = protocol
+
         def do_GET(self):
             heads.append(f"{self.requestline} {self.headers}")
+            body = answer(http.server_port, self.path.partition("challenge=")[2])
             self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             with suppress(OSError):
-                self.wfile.write(STRANGERS[stranger](http.server_port, self.path.partition("challenge=")[2]))
+                self.wfile.write(body)
 
         def log_message(self, *_):
             pass
 
-    monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+    with HTTPServer(("127.0.0.1", port), Handler) as http:
         thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            code, lines = ready("web", "--port", str(http.server_port))
+            yield http, heads
         finally:
             http.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_who_has_the_port_in_place_of_the_web_ui_does_not_get_the_token(ready, monkeypatch, stranger):
+    monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
+    with answering(STRANGERS[stranger]) as (http, heads):
+        code, lines = ready("web", "--port", str(http.server_port))
     assert (code, len(heads)) == (1, 1)
     assert UI_TOKEN not in heads[0] + "".join(lines)
+
+
+def test_who_passes_the_challenge_on_to_a_web_ui_at_another_address_does_not_get_the_token(ready, monkeypatch):
+    def passed_on(port, challenge):
+        with closing(HTTPConnection("127.0.0.2", port)) as there:
+            there.request("GET", f"/feed_assets_proof?challenge={challenge}", headers={"Host": f"127.0.0.1:{port}"})
+            return there.getresponse().read()
+
+    monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
+    with web_ui(200, address="127.0.0.2") as port, answering(passed_on, port, "HTTP/1.1") as (_, heads):
+        assert len(passed_on(port, "").strip()) == len(proven(port, ""))
+        assert ready("web", "--port", str(port))[0] == 1
+    assert len(heads) == 1
+
+
+def test_more_idle_connections_than_the_web_ui_takes_are_closed_and_it_goes_on(ready, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
+    monkeypatch.setattr(web, "CONNECTIONS", 3)
+    with web_ui(200) as port:
+        with ExitStack() as idle:
+            opened = [idle.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(4)]
+            with suppress(ConnectionError):
+                assert opened[-1].recv(1) == b""
+            opened[0].sendall(b"x\r\n\r\n")
+            assert opened[0].recv(8) == b"HTTP/1.1", "those that came first go on"
+        wait_until(lambda: ready("web", "--port", str(port))[0] == 0, "the web UI, once those are closed")
+
+
+def test_an_endless_head_to_the_web_ui_ends_its_connection():
+    with web_ui(200) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
+        with pytest.raises(ConnectionError):
+            client.sendall(b"a:\r\n" * (16 << 20))
 
 
 def figure(text, name, **labels):
@@ -358,7 +406,7 @@ def test_metrics_are_served_on_loopback_at_one_path(home, ledger, monkeypatch, c
             patched.setattr(metrics_server._Answer, "timeout", 600)  # as for a client that sends a byte now and then
             patched.setattr(metrics_server, "READ_SECONDS", 0.1)
             slow.sendall(b"G")
-            assert b"Bad request" in slow.makefile("rb").read(), "it may hold the only place for no longer"
+            slow.recv(1)  # An answer or the end within the time limit: it holds the only place for no longer.
         statuses = {}
         for path in ("/metrics", "/other"):
             connection = HTTPConnection(*ports[0], timeout=30)
