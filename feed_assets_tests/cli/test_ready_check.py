@@ -23,8 +23,9 @@ from dagster._daemon.types import DaemonHeartbeat
 from dagster._grpc.client import DagsterGrpcClient
 from prometheus_client.parser import text_string_to_metric_families
 
+import feed_assets.cli.web as web_process  # `from feed_assets.cli import web` is the command
 from feed_assets import heartbeats
-from feed_assets.cli import metrics_server, web
+from feed_assets.cli import metrics_server
 from feed_assets.cli.exporter import metrics
 from feed_assets.cli.front import Front, proof
 from feed_assets.cli.metrics_server import text_of_metrics
@@ -211,7 +212,7 @@ def web_ui(status, token=UI_TOKEN, address="127.0.0.1"):
     paths: list[str] = []
     with socket.create_server((address, 0)) as listener:
         port = listener.getsockname()[1]
-        uvicorn_server = uvicorn.Server(web.server_config(Front(app, port, token), address, port))
+        uvicorn_server = uvicorn.Server(web_process.server_config(Front(app, port, token), address, port))
         thread = Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -303,7 +304,7 @@ def test_who_passes_the_challenge_on_to_a_web_ui_at_another_address_does_not_get
 
 def test_more_idle_connections_than_the_web_ui_takes_are_closed_and_it_goes_on(ready, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
-    monkeypatch.setattr(web, "CONNECTIONS", 3)
+    monkeypatch.setattr(web_process, "CONNECTIONS", 3)
     with web_ui(200) as port:
         with ExitStack() as idle:
             opened = [idle.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(4)]
