@@ -8,6 +8,7 @@ history may begin at any time.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from shlex import quote
 
 from feed_assets.core.cadence import Cadence, tick_after, tick_upto
 
@@ -96,7 +97,7 @@ def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
     subject = f"{count}{'' if is_all else ' or more'} partition{'s' * (count > 1)}"
     return (
         f"{subject} of {feed} {'are' if count > 1 else 'is'} not there: {named}{suffix}. Ask its owner. "
-        f"If one will never come, say so: `feed-assets state close {feed} {ordered[0][0]} --why …`."
+        f"If one will never come, say so: `feed-assets state close {feed} {quote(ordered[0][0])} --why …`."
     )
 
 

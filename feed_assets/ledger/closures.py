@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from shlex import quote
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -236,7 +237,7 @@ def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:
 
 
 def _final(partition: Partition, why: Closure) -> str:
-    command = f"feed-assets state open {partition.feed} {partition.key or repr('')} --why …"
+    command = f"feed-assets state open {partition.feed} {quote(partition.key)} --why …"
     if why.is_whole:
         command = f"feed-assets feed retire {partition.feed} --undo --why …"
     return f"{partition} is {sentence(str(why))} Open it first: `{command}`."

@@ -189,6 +189,8 @@ def test_the_alert_names_the_first_partitions_and_says_how_many_more_are_missing
         "1 partition of web/raw/v1.0 is not there: 2019-11-02 (expected since 2019-11-03 06:00 UTC). Ask its owner. If "
         "one will never come, say so: `feed-assets state close web/raw/v1.0 2019-11-02 --why …`."
     )
+    spaced = replace(missing(2), missing={"2 Nov": at(3, 6)})
+    assert "state close web/raw/v1.0 '2 Nov' --why" in not_there("web/raw/v1.0", spaced, is_all=True)
     many = not_there("web/raw/v1.0", missing(*range(9, 0, -1)), is_all=True)
     assert many.startswith(
         "9 partitions of web/raw/v1.0 are not there: 2019-11-01 (expected since 2019-11-02 06:00 UTC), "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from shlex import quote
 
 import sqlalchemy as sa
 
@@ -104,7 +105,7 @@ def _reasons(node: Node, output: Partition, listed: due.DueOutput | None, now: d
         return
     state = listed.state if listed else None
     why = f"{state}: {first_line(listed.reason)}" if listed and state else "no input has arrived yet"
-    see = f"{why}. See `feed-assets explain {output.feed} {output.key}`."
+    see = f"{why}. See `feed-assets explain {output.feed} {quote(output.key)}`."
     if waits.warn and waits.warn <= now:
         yield f"{name}|near", f"{output} should be built by {waits.deadline:%Y-%m-%d %H:%M} UTC, but {see}"
     if waits.deadline <= now:
