@@ -72,13 +72,17 @@ class BoundedConnection(H11Protocol):
 
 
 def server_config(front: Front, host: str, port: int) -> uvicorn.Config:
-    """Return how the front is served. Requests are not logged, because the address of the first one has the token."""
+    """Return how the front is served.
+
+    Requests are not logged, because the address of the first one has the token. Nor are malformed ones: anybody can
+    send them.
+    """
     return uvicorn.Config(
         front,
         host=host,
         port=port,
         http=BoundedConnection,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         timeout_graceful_shutdown=5,
     )

@@ -113,7 +113,7 @@ class BoundedHttp(HttpToolsProtocol):
     """A connection that closes if its client is too slow or sends too much, or if a request's body was not read."""
 
     address = network = _key = ""
-    is_counted = _is_over = False
+    is_counted = _is_over = _has_head = False
     _state: Mapping[str, Any] = MappingProxyType({})
     """State of the request in progress. Further requests may already have arrived."""
     _timer: asyncio.TimerHandle | None = None
@@ -163,13 +163,19 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start the time limits of a request and of its head."""
         super().on_message_begin()
+        self._has_head = False
         self.scope["state"]["deadline"] = self.loop.time() + REQUEST_SECONDS  # pyright: ignore[reportTypedDictNotRequiredAccess]
         self._end_in(HEAD_SECONDS)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header of the head. Drop a trailer: a proxy that checks heads has not seen it."""
+        if not self._has_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Check the complete head, and stop its time limit. The application limits the time for the body."""
         self._stop()
-        self._unread = 0
+        self._unread, self._has_head = 0, True
         if self.parser.should_upgrade():  # pyright: ignore[reportOptionalMemberAccess]
             self._refusal = _NO_UPGRADE
             raise ValueError(self._refusal)
