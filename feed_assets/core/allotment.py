@@ -122,9 +122,11 @@ class _Pass:
         room, first = self.rooms[name], self.kept.get(name)
         if first and first != request and not room.closed:
             return f"{name} is kept for {first.output}"
-        is_spread = request and not room.closed and room.free.holds(room.needs(request.resources))
+        if not request or room.closed or not room.free.holds(room.needs(request.resources)):
+            return f"{name} {room.in_words}"
         largest = max((each.free.memory for each in room.workers if each.free.cores > 0), default=0)
-        return f"{name} {room.in_words}{f', at most {in_gib(largest)} on one machine' if is_spread else ''}"
+        executor = f"an executor needs {in_gib(room.executor_memory(request.resources))}"
+        return f"{name} {room.in_words}, at most {in_gib(largest)} on a machine with a free core: {executor}"
 
 
 def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime) -> dict[str, Placement | str]:
@@ -171,11 +173,14 @@ def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
         return f"{resources.target} has not the labels {', '.join(resources.labels)}: correct them, or the target"
     if not named:
         return f"no target has the labels {', '.join(resources.labels)}: correct them, or FEED_ASSETS_TARGETS"
-    sizes = [f"{name} has {room.total}{_largest(room)}" for name, room in sorted(named.items())]
+    sizes = [f"{name} has {room.total}{_largest(room, resources)}" for name, room in sorted(named.items())]
     now = " now" if _may_fit(resources, named) else ""
     return f"no target is so large{now}: {shortened(sizes, _NAMED)}"
 
 
-def _largest(room: Room) -> str:
-    """Return the memory of the largest machine in words: one executor of a run must find its memory there."""
-    return f", {in_gib(max(each.total.memory for each in room.workers))} on one machine" if room.workers else ""
+def _largest(room: Room, resources: Resources) -> str:
+    """Return the memory of the largest machine in words: one executor of a run must have room there."""
+    if not room.workers:
+        return ""
+    largest, executor = max(each.total.memory for each in room.workers), room.executor_memory(resources)
+    return f", {in_gib(largest)} on one machine: an executor needs {in_gib(executor)}"

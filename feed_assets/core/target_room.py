@@ -87,18 +87,23 @@ class Room:
     def will_have_room(self, resources: Resources) -> bool:
         """Return whether the target is open and can hold a run once our own runs there have ended.
 
-        Each of their executors is assumed to leave room for one of the run.
+        All that they have is assumed to become free on each machine, because it is not known which run is where.
         """
-        slots = self._slots(resources, [each.free for each in self.workers]) + self.granted.cores
-        return not self.closed and slots >= resources.cores and (self.free + self.granted).holds(self.needs(resources))
+        free = self.free + self.granted
+        machines = [_least(each.total, each.free + self.granted) for each in self.workers]
+        return not self.closed and self._holds(resources, free, machines)
 
     def _holds(self, resources: Resources, amount: Amount, machines: Sequence[Amount]) -> bool:
         return amount.holds(self.needs(resources)) and self._slots(resources, machines) >= resources.cores
 
     def _slots(self, resources: Resources, machines: Sequence[Amount]) -> int:
         """Return how many of a run's executors have room on machines. All have if the machines are not known."""
-        memory = self.needs(resources).memory // resources.cores
+        memory = self.executor_memory(resources)
         return sum(_executors(each, memory) for each in machines) if machines else resources.cores
+
+    def executor_memory(self, resources: Resources) -> int:
+        """Return the bytes that one executor of a run, with its one core, takes on a machine."""
+        return self.needs(resources).memory // resources.cores
 
     @property
     def share(self) -> float:
@@ -114,6 +119,10 @@ class Room:
         is_short = self.free.cores > 0
         memory = f" and {in_gib(max(self.free.memory, 0))} of {in_gib(self.total.memory)}" if is_short else ""
         return f"{cores}{memory} free"
+
+
+def _least(one: Amount, other: Amount) -> Amount:
+    return Amount(min(one.cores, other.cores), min(one.memory, other.memory))
 
 
 def _executors(machine: Amount, memory: int) -> int:
@@ -150,4 +159,4 @@ def free_of(probe: Probe, grants: Sequence[Grant]) -> Amount:
     """
     answered = probe.free - sum(unseen(probe, grants), NOTHING)
     own = probe.total - sum((each.amount for each in grants), NOTHING)
-    return Amount(min(answered.cores, own.cores), min(answered.memory, own.memory))
+    return _least(answered, own)

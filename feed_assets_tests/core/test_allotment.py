@@ -50,12 +50,14 @@ def one(request, **rooms):
         (
             ask(memory="16g"),
             {"x": room(8, machines=[(8, 3, 3), (8, 3, 3)])},
-            "it needs 4 cores and 16 GiB, but no target is so large: x has 8 cores and 64 GiB, 3 GiB on one machine",
+            "it needs 4 cores and 16 GiB, but no target is so large: x has 8 cores and 64 GiB, 3 GiB on one machine: "
+            "an executor needs 4 GiB",
         ),
         (
             ask(memory="16g"),
             {"x": room(8, machines=[(4, 32, 3), (4, 32, 2), (0, 32, 32)])},
-            "it needs 4 cores and 16 GiB: x 8 of 8 cores and 64 GiB of 64 GiB free, at most 3 GiB on one machine",
+            "it needs 4 cores and 16 GiB: x 8 of 8 cores and 64 GiB of 64 GiB free, at most 3 GiB on a machine with a free "
+            "core: an executor needs 4 GiB",
         ),
         (ask(), {"x": room(8, closed=OFFLINE), "y": room(4)}, "y"),
         (
@@ -119,6 +121,9 @@ def test_a_target_is_kept_for_one_request_and_only_if_the_end_of_our_runs_would_
         queue = [ask("big", 8, since=NOW - STEP, memory="32g"), ask("small", 2)]
         places = allot(queue, {"x": others}, NOW)
         assert [name for name, place in places.items() if isinstance(place, Placement)] == ["small"]
+    beside_a_small_run = room(15, 16, memory=63, machines=[(8, 16, 7), (8, 16, 8)])
+    places = allot([ask("big", 1, since=NOW - STEP, memory="12g"), ask("small", 2)], {"x": beside_a_small_run}, NOW)
+    assert isinstance(places["small"], Placement), "the end of the small run makes no room for 12 GiB on one machine"
 
 
 def test_machines_are_filled_by_one_request_after_the_other():
