@@ -56,8 +56,8 @@ def one(request, **rooms):
         (
             ask(memory="16g"),
             {"x": room(8, machines=[(4, 32, 3), (4, 32, 2), (0, 32, 32)])},
-            "it needs 4 cores and 16 GiB: x 8 of 8 cores and 64 GiB of 64 GiB free, at most 3 GiB on a machine with a free "
-            "core: an executor needs 4 GiB",
+            "it needs 4 cores and 16 GiB: x 8 of 8 cores and 64 GiB of 64 GiB free, at most 3 GiB on a machine "
+            "with a free core: an executor needs 4 GiB",
         ),
         (ask(), {"x": room(8, closed=OFFLINE), "y": room(4)}, "y"),
         (
