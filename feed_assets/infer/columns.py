@@ -11,9 +11,9 @@ NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
 """Texts that producers write for NULL."""
 
 BIGINT_DIGITS, DOUBLE_DIGITS, MOST_DIGITS = 19, 15, 38
-"""Numbers of digits: with the first or more, an integer may exceed a bigint; the second is exact in a double.
+"""Numbers of digits: an integer with `BIGINT_DIGITS` or more digits may exceed a bigint.
 
-The third is the most that a decimal can have.
+`DOUBLE_DIGITS` digits are exact in a double. A decimal has at most `MOST_DIGITS` digits.
 """
 LONG_INTEGER = f"decimal({MOST_DIGITS},0)"
 
@@ -119,7 +119,7 @@ class TextCounts:
 
 
 def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, TextCounts]:
-    """Return the counts of some text columns of a DuckDB relation, in one scan for each AT_ONCE of them."""
+    """Return the counts of some text columns of a DuckDB relation. One scan counts up to `AT_ONCE` columns."""
     size, counts = len(TextCounts.__dataclass_fields__), dict[str, TextCounts]()
     for first in range(0, len(names), AT_ONCE):
         columns = names[first : first + AT_ONCE]

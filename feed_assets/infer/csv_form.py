@@ -133,7 +133,7 @@ def _has_header(form: _Candidate) -> bool:
     """Return whether the first record names the columns.
 
     It does so if none of its fields looks like a value. It also does so if a column has values, such as numbers or
-    dates, in all other records, but not in the first.
+    dates, in all records except the first.
     """
     first, count = form.records[0].fields, form.fields
     rows = [each.fields for each in form.records[1:] if len(each.fields) == count]

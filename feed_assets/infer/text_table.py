@@ -31,7 +31,7 @@ class TextTable:
         self.database.close()
 
     def require(self, columns: Sequence[str]) -> None:
-        """Add columns to the table. It gets them when it is flushed."""
+        """Register new columns. The next `flush` adds them to the table."""
         self._columns += columns
 
     def add(self, place: str, row: dict[str, str | None]) -> None:
@@ -42,7 +42,7 @@ class TextTable:
             self.flush()
 
     def flush(self) -> None:
-        """Insert the buffered records into the table, which has all columns then."""
+        """Add the registered columns to the table, and insert the buffered records."""
         self._add_columns()
         if self._rows:
             arrays = {name: pa.array([row.get(name) for row in self._rows], pa.string()) for name in self._columns}
@@ -52,7 +52,7 @@ class TextTable:
         self._rows = []
 
     def _add_columns(self) -> None:
-        """Make the table at once with the first columns, because DuckDB takes ever longer to add one more."""
+        """Create the table with all first columns at once, because DuckDB adds single columns more and more slowly."""
         new = self._columns[self._made :]
         if not self._made:
             self.database.execute(f"CREATE TABLE texts ({', '.join(f'{each} VARCHAR' for each in new)})")

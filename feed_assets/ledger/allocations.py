@@ -1,6 +1,7 @@
 """Compute resources that runs have. A row whose run has ended, or never began, is removed (`unused`).
 
-So nothing is lost for ever by a kill. Requests that wait for resources are rows of the same table: `resource_queue.py`.
+So a killed run does not keep its resources for ever. Requests that wait for resources are rows of the same table
+(`resource_queue.py`).
 """
 
 import json
@@ -35,13 +36,13 @@ class Allocation:
 
 
 def lock(connection: sa.Connection) -> None:
-    """Lock the queue until the transaction ends. A transaction that locks the history budget locks it before this."""
+    """Lock the queue until the transaction ends. A transaction must lock the history budget before the queue."""
     insert_missing(connection, cursor, [{"name": _LOCK, "value": ""}])
     connection.execute(sa.select(cursor.c.value).where(cursor.c.name == _LOCK).with_for_update())
 
 
 def grants(connection: sa.Connection) -> dict[str, list[Grant]]:
-    """Return what is given to runs that have not ended, by target."""
+    """Return the resources that are given to runs that have not ended, by target."""
     by_target: dict[str, list[Grant]] = {}
     for row in connection.execute(sa.select(allocation).where(allocation.c.target.is_not(None))):
         by_target.setdefault(row.target, []).append(Grant(Amount(row.cores, row.memory), row.started))
@@ -71,13 +72,13 @@ def _allocation(row: Any) -> Allocation:
 
 
 def resources_of(row: Any) -> Resources:
-    """Return the resources of a row. Fields that another version of this package has are left out."""
+    """Return the resources of a row. Skip fields that only another version of this package has."""
     names = {each.name for each in fields(Resources)}
     return Resources(**{name: value for name, value in json.loads(row.resources).items() if name in names})
 
 
 def take_up(ledger: Ledger, allocation_id: str, dagster_run: str) -> Allocation | None:
-    """Let a run that begins use the resources that were given to it. Return None if it has them no more.
+    """Let a run that begins use the resources that were given to it. Return None if they were taken back.
 
     A second call of the same run changes nothing.
     """
@@ -97,19 +98,19 @@ def session_is_up(ledger: Ledger, allocation_id: str, now: datetime) -> None:
 
 
 def end(connection: sa.Connection, ids: Iterable[str]) -> None:
-    """Take resources and requests back. Ids that are gone are skipped."""
+    """Delete the rows of resources and requests. Skip ids without a row."""
     if rows := [{"its_id": each} for each in sorted(ids)]:
         connection.execute(sa.delete(allocation).where(allocation.c.id == sa.bindparam("its_id")), rows)
 
 
 def in_use(connection: sa.Connection) -> list[Allocation]:
-    """Return all resources and requests of runs, and those given to runs that have not begun."""
+    """Return the resources and requests of runs, and the resources that are given to runs that have not begun."""
     has = allocation.c.target.is_not(None) | allocation.c.dagster_run.is_not(None)
     return [_allocation(row) for row in connection.execute(sa.select(allocation).where(has))]
 
 
 def end_not_begun(ledger: Ledger, now: datetime) -> None:
-    """Take back what was given to runs that did not begin in time. A tick does this, too, but none may be running."""
+    """Take back the resources of runs that did not begin in time. Ticks do this, too, but no tick may be running."""
     with ledger.read() as connection:
         listed = [each for each in in_use(connection) if each.dagster_run is None and _is_old(each, now)]
     if listed:
@@ -119,7 +120,7 @@ def end_not_begun(ledger: Ledger, now: datetime) -> None:
 
 
 def _is_old(grant: Allocation, now: datetime) -> bool:
-    return abs(now - grant.at) > LONGEST_WAIT  # A time far ahead is of a host with a wrong clock.
+    return abs(now - grant.at) > LONGEST_WAIT  # A time in the far future comes from a wrong clock.
 
 
 def unused(
@@ -130,10 +131,10 @@ def unused(
 ) -> set[str]:
     """Return the ids of `listed` whose run has ended, or did not begin in time.
 
-    A run that Dagster keeps in its queue, for a pool or a limit, has not begun: it asks again when it does, and its
-    resources do not idle meanwhile. `unfinished` returns whether a Dagster run is unfinished; None if Dagster does not
-    know it, because it may belong to another instance. The caller has locked the queue, and has read `listed` before
-    Dagster's runs, so that a run that begins meanwhile is found.
+    A run in Dagster's own queue, for a pool or a limit, has not begun. Its resources do not idle: it asks for resources
+    again when it begins. `unfinished` returns whether a Dagster run is unfinished; None if Dagster does not know the
+    run, because it may belong to another instance. The caller has locked the queue, and has read `listed` before
+    Dagster's runs. So a run that begins in between is not missed.
     """
     not_begun = sa.select(allocation.c.id).where(allocation.c.dagster_run.is_(None))
     idle = {*connection.execute(not_begun.with_for_update()).scalars()}

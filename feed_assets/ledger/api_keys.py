@@ -1,4 +1,4 @@
-"""API keys of the receiver, and what each may write. The ledger stores only digests of keys."""
+"""API keys of the receiver, and what each key may write. The ledger stores only digests of keys."""
 
 import json
 from collections.abc import Collection

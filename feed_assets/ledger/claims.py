@@ -110,7 +110,7 @@ def audited(
 
 
 def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
-    """Record that an update was built from another one, which `pin` names.
+    """Record that the update `output` was built from the update that `pin` names.
 
     If `is_input` is False, the pin is lineage only: rejects, a base, or a compacted batch.
     """

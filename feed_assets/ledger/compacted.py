@@ -86,8 +86,8 @@ def claim(
 ) -> None:
     """Record a claimed update that will hold the rows of several batches, whose updates are pinned.
 
-    Its inputs are the slices that these updates read. Slices of the same partition of an input table are merged into
-    one slice.
+    The inputs of the claimed update are the slices that the pinned updates read. Slices of the same partition of an
+    input table are merged into one slice.
     """
     batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)

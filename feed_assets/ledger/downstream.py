@@ -127,7 +127,7 @@ def _reading(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
-    """Select the edges of `first`, and the edges from these updates to updates that contain them and to their rejects.
+    """Select the edges of `first`. Add the edges to updates that contain these updates, and to their rejects.
 
     Each row also has the state of the update.
     """

@@ -323,7 +323,7 @@ def still_as_read(connection: sa.Connection, items: Sequence[DueOutput]) -> list
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
-    """Make outputs due now whose requested run may be dead, and those that wait for resources, which may be free."""
+    """Make outputs due now if their requested run may be dead, or if they wait for resources, which may be free now."""
     waits = (due.c.requested > 0) | (due.c.state == State.WAITS_FOR_RESOURCES.value)
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(waits, due.c.look_at > now).values(look_at=now))

@@ -145,7 +145,7 @@ def _built(
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
-    """Return for some inputs an earlier update than the newest, because the newest is weighed only at a later check.
+    """Return for some inputs an earlier update, because their newest update is weighed only at a later check.
 
     Few inputs need this, so one query reads all of them.
     """
@@ -168,7 +168,7 @@ def _counted(
 
 
 def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
-    """Return the input partitions of which only older updates are weighed now, each with the greatest such id."""
+    """Return the input partitions whose updates count only up to an update id now, each with this id."""
     limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
     return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
 

@@ -177,7 +177,7 @@ def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, marks: _Marks, no
 def _record(connection: sa.Connection, reach: _Reach, marks: _Marks, now: datetime) -> None:
     """Record the effects of changes.
 
-    Store for each output the larger of two log numbers: that of the change, and that of the output's own last change.
+    Store for each output the larger of two log numbers: of the change, and of the output's own last change.
     With a smaller number, the next verdict about the output would count as stale.
     """
     own = log.last_of(connection, {each.partition for each in reach.woken})

@@ -21,7 +21,7 @@ At = tuple[str, str]
 class Taken:
     """A key that a receiver has taken, with the digest of the request's body.
 
-    `answer` is None until its events are published.
+    `answer` is None until the request's events are published.
     """
 
     feed: str

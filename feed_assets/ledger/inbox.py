@@ -156,7 +156,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
     """Remove consumed events from inboxes, and move the markers up to which tables were read. Never move a marker back.
 
-    If a propagation was skipped earlier, its events have older markers than events that were consumed since.
+    The events of a propagation that was skipped earlier have older markers. They must not lower the stored markers.
     """
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition

@@ -72,7 +72,7 @@ def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSele
 
 @cache
 def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
-    """Select the rows of `source` that have one of some keys.
+    """Select the rows of `source` whose key is among the given keys.
 
     Each execution of the statement passes the keys, as `row_parameter` returns them.
     """

@@ -84,7 +84,7 @@ def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> li
 
 
 def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
-    """Return what makes a decision about late data the same as the stored one, so that it is stored only once.
+    """Return the values that identify a decision about late data. A decision with equal values is not stored again.
 
     The reason is left out, because the costs in the reason change with each run.
     """

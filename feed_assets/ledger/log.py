@@ -80,7 +80,7 @@ class LogEntry:
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
-    Call this in a transaction of `Ledger.change()`. It has a lock, so that all changes with lower numbers are already
+    Call this in a transaction of `Ledger.change()`. Its lock ensures that all changes with lower numbers are already
     committed. The last change is never pruned, so no number is used twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:

@@ -138,7 +138,7 @@ def _waits() -> sa.ColumnElement[bool]:
 
 
 def _is_last() -> sa.ColumnElement[bool]:
-    """Return the SQL condition that an event has the last marker of its partition. The next event is compared with it.
+    """Return the SQL condition that an event has the last marker of its partition. New events are compared with it.
 
     Several events may announce the same feed update, one for each propagation. These events have the same marker, so
     only the last of them counts.

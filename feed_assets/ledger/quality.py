@@ -127,7 +127,7 @@ def audited(
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Set checks that failed in runs of these partitions to passed, because the published data are good.
+    """Set to passed the checks that failed in runs of these partitions, because the published data are good.
 
     Results of other reporters stay. Marks stay, too, because their cause is in the inputs. A repeated call changes
     nothing.

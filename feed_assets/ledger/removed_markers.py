@@ -17,7 +17,7 @@ _Position = tuple[str, str, str]
 
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
-    """Before events are removed, store the greatest marker of these events for each partition.
+    """Store for each partition the greatest marker of the events that are about to be removed.
 
     Skip the last event of a partition.
     """

@@ -24,20 +24,20 @@ from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.tables import TEXT, allocation, due
 
 LOOK_AGAIN = timedelta(seconds=10)
-"""Time after which a waiting request is looked at again. Answers of targets are kept as long."""
+"""Time after which a waiting request is checked again. A target is asked again after the same time."""
 
 FORGOTTEN = timedelta(minutes=5)
-"""Time after which a waiting request that nobody looks at holds up no other."""
+"""Time after which a waiting request no longer delays other requests, if no process has checked it."""
 
 WOKEN = 20
-"""Number of waiting requests that are looked at as soon as a run gives its resources back."""
+"""Number of waiting requests that are checked as soon as a run gives its resources back."""
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """The targets of a process: `usable` has the names of those that its runs may use.
+    """The targets of a process: `usable` has the names of the targets that its runs may use.
 
-    `less` returns the room of each target, less what is given to runs, by target.
+    `less` takes the resources given to runs, by target. It returns the room that each target has without them.
     """
 
     usable: frozenset[str]
@@ -45,7 +45,7 @@ class Rooms:
 
 
 _READY = (State.BUILD.value, State.REBUILD.value, State.WAITS_FOR_RESOURCES.value)
-"""States of an output whose request waits. A tick first decides about it again, and then looks for room."""
+"""States of an output whose request waits. A tick first decides about the output again, and then looks for room."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def claim(
 ) -> dict[str, Placement | str]:
     """Claim the outputs of the requests that get a target, and let the others wait with the reason.
 
-    Return the target or the reason of each request, by its id. Requests of other processes that stand before these in
-    the queue keep the room that is theirs. The caller has locked the queue, and the outputs on the due list.
+    Return the target or the reason of each request, by its id. Earlier requests of other processes in the queue
+    keep their room. The caller has locked the queue, and the outputs on the due list.
     """
     since = _since(connection, requests)
     _drop_earlier(connection, requests, now)
@@ -86,7 +86,7 @@ def _is_given(place: Placement | str) -> bool:
 
 
 def _since(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> dict[str, datetime]:
-    """Return since when the outputs of each request wait, by the requests that had them before."""
+    """Return since when the outputs of each request wait, by request id. The times come from earlier requests."""
     by_output = {item.partition.path: each.id for each in requests for item in each.items}
     since: dict[str, datetime] = {}
     for row in connection.execute(_earlier(connection, requests)):
@@ -96,7 +96,7 @@ def _since(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> di
 
 
 def _earlier(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> "sa.Select[*tuple[Any, ...]]":
-    """Select the requests that had these outputs before, and of which no run has begun."""
+    """Select the earlier requests for these outputs, if no run of them has begun."""
     key_table = key_tables.partitions(connection, [item.partition for each in requests for item in each.items])
     query = sa.select(due.c.feed, due.c.partition, allocation.c.id, allocation.c.since)
     query = query.join(key_table, key_tables.same_keys(due, key_table))
@@ -104,9 +104,9 @@ def _earlier(connection: sa.Connection, requests: Iterable[ResourceRequest]) -> 
 
 
 def _drop_earlier(connection: sa.Connection, requests: Iterable[ResourceRequest], now: datetime) -> None:
-    """Remove earlier requests for these outputs, and waiting requests that nobody has any more.
+    """Remove earlier requests for these outputs, and waiting requests without a waiting output or a live run.
 
-    An output is requested again only if no run of it began in time. If one begins later, it takes resources anew.
+    An output is requested again only if no run of it began in time. A run that begins later asks for resources again.
     """
     ids = {row.id for row in connection.execute(_earlier(connection, requests))}
     waits = due.c.state.is_(None) | due.c.state.in_(_READY)
@@ -150,7 +150,7 @@ def _note(
 ) -> None:
     """Note requests on the due list. A changed reason of a waiting output is not reported to Dagster again.
 
-    It changes with each run that ends.
+    Such a reason changes with each run that ends.
     """
     granted, waits = list[dict[str, Any]](), list[dict[str, Any]]()
     for request in requests:
@@ -173,7 +173,7 @@ def _note(
 
 
 def waiting(connection: sa.Connection, now: datetime) -> list[QueueEntry]:
-    """Return the requests that wait for resources. One that nobody has looked at for FORGOTTEN holds up no other."""
+    """Return the requests that wait for resources. Skip requests that no process has checked for `FORGOTTEN`."""
     rows = connection.execute(sa.select(allocation).where(allocation.c.target.is_(None), _looked_at(now)))
     return [
         QueueEntry(
@@ -189,7 +189,7 @@ def waiting(connection: sa.Connection, now: datetime) -> list[QueueEntry]:
 
 
 def _looked_at(now: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition that a request was looked at lately. A time far ahead is of a host with a wrong clock."""
+    """Return the condition that a request was checked lately. A time in the far future comes from a wrong clock."""
     return allocation.c.at.between(now - FORGOTTEN, now + FORGOTTEN)
 
 
@@ -202,7 +202,7 @@ def waits_since(connection: sa.Connection, outputs: Iterable[Partition]) -> dict
 def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: datetime) -> Placement | str:
     """Give resources to a run that has begun without them, or put it into the queue. Return the target or the reason.
 
-    Call it again until the run has a target: a request that is not looked at is dropped after a while.
+    Repeat the call until the run has a target. Without new calls, the request is dropped after a while.
     """
     with ledger.write() as connection:
         lock(connection)
@@ -215,7 +215,7 @@ def ask(ledger: Ledger, entry: QueueEntry, dagster_run: str, rooms: Rooms, now: 
 
 
 def is_woken(ledger: Ledger, name: str, last_look: datetime) -> bool:
-    """Return whether a request should be looked at before its time, since its last look. This locks nothing."""
+    """Return whether a request was woken by `wake_first`, or removed, since `last_look`. This locks nothing."""
     with ledger.read() as connection:
         return connection.execute(sa.select(allocation.c.at).where(allocation.c.id == name)).scalar() != last_look
 
@@ -223,10 +223,10 @@ def is_woken(ledger: Ledger, name: str, last_look: datetime) -> bool:
 def wake_first(connection: sa.Connection, now: datetime) -> None:
     """Make the outputs of the first waiting requests due now, because a run has given its resources back.
 
-    Wake the runs by hand among them, too.
+    Also wake the runs by hand that have one of these requests.
 
-    The others are looked at in their turn. To wake all of them would decide about each of them at the end of each run.
-    Outputs that another transaction has locked are skipped, to avoid a deadlock: a tick decides about them just now.
+    Other requests wait for their turn, because it is slow to check every request at the end of each run.
+    Skip outputs that another transaction has locked, to avoid a deadlock: a tick decides about these outputs just now.
     """
     first = [each.name for each in sorted(waiting(connection, now), key=lambda each: each.place(now))[:WOKEN]]
     waits = due.c.allocation.in_(first) & (due.c.state == State.WAITS_FOR_RESOURCES.value)
@@ -239,14 +239,14 @@ def wake_first(connection: sa.Connection, now: datetime) -> None:
     if rows := connection.execute(query.with_for_update(skip_locked=True)).all():
         key_table = key_tables.rows(connection, key_tables.PARTITION, [[*row] for row in rows])
         woken = sa.tuple_(due.c.feed, due.c.partition).in_(sa.select(key_table.c.feed, key_table.c.partition))
-        # A tick decides first about what has been due longest, and nobody else may take the room of these.
+        # A time in the past puts these outputs first in the next tick. Until then, the queue keeps their room.
         connection.execute(sa.update(due).where(woken).values(look_at=now - FORGOTTEN))
 
 
 def note_waiting(ledger: Ledger, now: datetime) -> None:
-    """Let outputs that were decided anew wait for resources on, if their request does. The next tick looks for room.
+    """Set ready outputs back to 'waits for resources' if their request still waits. The next tick looks for room.
 
-    A command decides, but requests nothing. Without this it would show them as ready.
+    A command decides about outputs, but requests no runs. Without this step it would show such outputs as ready.
     """
     of_output = (allocation.c.id == due.c.allocation) & allocation.c.target.is_(None)
     reason = sa.select(allocation.c.reason).where(of_output).correlate(due).scalar_subquery()

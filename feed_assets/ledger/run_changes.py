@@ -111,7 +111,7 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
-    """Return by run the pins of the updates that these runs read, in order."""
+    """Return the pins of the updates that these runs read, in order, by run."""
     key_table, pins = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[Pin]](),

@@ -1,4 +1,4 @@
-"""Costs of earlier runs: late data is weighed against them, and runs learn from them how many cores they need."""
+"""Costs of earlier runs. Decisions about late data, and the number of cores of a run, depend on these costs."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) 
 
 
 def core_seconds(connection: sa.Connection, feed: Feed) -> list[Cost]:
-    """Return what the last published builds of a dataset took, of those that had cores of a compute target."""
+    """Return the costs of the last published builds of a dataset. Skip builds without cores of a compute target."""
     return [
         Cost(int(row.size), (row.ended - row.started).total_seconds() * row.cores)
         for row in _builds(connection, {feed})
@@ -58,7 +58,7 @@ def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.R
     read = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     read &= (consumed.c.id == update.c.id) & consumed.c.is_input
     size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(of_run)
-    # The outer join and the value for each build keep databases from scanning all runs or all pins.
+    # The outer join and the scalar subquery keep databases from scanning all runs or all pins.
     columns = [run.c.feed, run.c.started, run.c.ended, run.c.cores, size.correlate(run).scalar_subquery().label("size")]
     return connection.execute(sa.select(*columns).select_from(key_table).outerjoin(run, last)).all()
 

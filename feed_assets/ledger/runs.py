@@ -40,7 +40,7 @@ class Launch:
     placed: str | None = None
     """The compute target that the run was given, and the reason."""
     cores: int | None = None
-    """The cores that the run was given there."""
+    """The cores that the run was given on its compute target."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def with_claims(connection: sa.Connection, output: Partition | None = None) -> t
 
 
 def is_as_read(connection: sa.Connection, earlier: Run) -> bool:
-    """Return whether a run still has the state that `earlier` was read with."""
+    """Return whether a run still has the same state as in `earlier`, which was read before."""
     return connection.execute(sa.select(run.c.state).where(run.c.id == earlier.id)).scalar() == earlier.state
 
 
 def is_published(connection: sa.Connection, run_id: str) -> bool:
-    """Return whether a run has published, because another process has finished it after its manifest."""
+    """Return whether a run has published. Another process may have finished the run after its manifest was written."""
     return connection.execute(sa.select(run.c.state).where(run.c.id == run_id)).scalar() == updates.PUBLISHED
 
 

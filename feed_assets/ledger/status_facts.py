@@ -69,7 +69,7 @@ def grid_facts(connection: sa.Connection, requests: Sequence[ShownPartition]) ->
 
 
 def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
-    """Return facts about partitions that runs, checks and people reported. People may name the windows instead."""
+    """Return facts about partitions that runs, checks and people reported. People may name a window instead."""
     named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in requests}
     every = [name for names in named.values() for name in names]
     by_name = {
@@ -86,7 +86,7 @@ def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> d
 
 
 def _closed(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, str]:
-    """Return the closure of each closed partition: its own, or that of its window or of a larger window."""
+    """Return the closure of each closed partition: its own, or the closure of its window or of a larger window."""
     closed_feeds = closures.of_feeds(connection, {each.partition.feed for each in requests})
     candidates = [each for each in requests if each.partition.feed in closed_feeds]
     tracked = window_policies.tracked(connection, closed_feeds) if closed_feeds else {}

@@ -34,7 +34,7 @@ def feeds(connection: sa.Connection) -> set[str]:
 
 
 def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
-    """Return the feeds whose subscriptions have all missed a change from before a time.
+    """Return the feeds whose subscriptions, as readers or as inputs, all lack a change from before a time.
 
     Their datasets were removed from the code, or their code location does not run. Cost: one index lookup for each
     subscription.

@@ -1,4 +1,4 @@
-"""The ledger's tables. A change here needs a migration beside it: a test compares the two."""
+"""The ledger's tables. Each change here needs a migration: a test compares the tables with the migrations."""
 
 from datetime import UTC, datetime
 from typing import Any

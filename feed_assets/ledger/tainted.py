@@ -67,7 +67,7 @@ AS_KNOWN = BuildDeclarations()
 def may_spread(change: LogEntry, output: Partition) -> bool:
     """Return whether a change may add or end an output's mark, which says that the output was made of bad data.
 
-    Such a change is one of a check, a window, or the output itself.
+    Such a change concerns a check, a window, or the output itself.
     """
     is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
     return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
@@ -126,7 +126,7 @@ def _is_open(
 ) -> bool:
     """Return whether a window that was read is open. If so, no good data have replaced the bad data yet.
 
-    A feed may be read while its window is open. So the window of a feed counts only if one of its checks failed.
+    A feed may be read while its window is open. So a feed's window counts only if a check of this window failed.
     """
     tables = {pin.partition for pin in pins}
     states = ((at.partition in tables, window_states.get(at.partition) or _UNKNOWN) for at in windows)
@@ -158,7 +158,7 @@ def _made_of_older(
     consumed: Mapping[Partition, Collection[Pin]],
     window_states: Mapping[Partition, KnownWindow],
 ) -> set[Partition]:
-    """Return the outputs that were built from data that newer, good data replaced.
+    """Return the outputs whose consumed data have been replaced by newer, good data.
 
     They stay marked until they are rebuilt. Otherwise their readers would be built twice: from bad data, and again
     after the rebuild.
@@ -210,7 +210,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the feed partitions that were read. Leave out feeds with a bad partition, which already is the reason."""
+    """Return the feed partitions that were read. Leave out feeds with a bad partition: that is the reason."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 

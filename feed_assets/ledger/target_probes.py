@@ -24,14 +24,14 @@ FAULTY = "Spark of two datasets could not start there"
 """The reason why a target that answers but starts no Spark gets no run for a while."""
 
 LOST_FOR = timedelta(minutes=2)
-"""Time for which a target that a run has lost gets no other run. Without it, a target that answers but cannot start
-Spark would be the least busy one, and would get each run."""
+"""Time for which a target that a run has lost gets no other run. Without this pause, a target that answers but cannot
+start Spark would be the least busy target, and would get each run."""
 
 
 def answers(ledger: Ledger, names: Collection[str], now: datetime) -> tuple[dict[str, Probe], list[str]]:
     """Return the answers of targets by name, and the names of the targets that the caller must ask now.
 
-    A target is asked by one process at a time. The others use its last answer, unless it is too old to be trusted.
+    One process at a time asks a target. Other processes use the target's last answer, unless the answer is too old.
     """
     with ledger.read() as connection:
         rows = {row.target: row for row in connection.execute(sa.select(probe).where(probe.c.target.in_(names)))}
@@ -42,13 +42,13 @@ def answers(ledger: Ledger, names: Collection[str], now: datetime) -> tuple[dict
 
 
 def last_answers(connection: sa.Connection, names: Collection[str], now: datetime) -> dict[str, Probe]:
-    """Return the last answer of each target, however old. A target that has never been asked is missing."""
+    """Return the last answer of each target, however old. Targets without a stored answer are missing."""
     query = sa.select(probe).where(probe.c.target.in_(names), probe.c.cores.is_not(None)).order_by(probe.c.target)
     return {row.target: _probe(row, now) for row in connection.execute(query)}
 
 
 def _is_fresh(at: datetime | None, now: datetime) -> bool:
-    """Return whether an answer still counts. One of the future comes from a clock that was wrong."""
+    """Return whether an answer still counts. An answer from the future does not: a clock was wrong."""
     return at is not None and now - LOOK_AGAIN < at <= now + LOOK_AGAIN
 
 
@@ -66,7 +66,7 @@ def _begin(ledger: Ledger, names: Collection[str], now: datetime) -> list[str]:
 
 
 def keep(ledger: Ledger, probes: Mapping[str, Probe]) -> dict[str, Probe]:
-    """Store the answers of targets. Return them with the time since when an offline target has been offline."""
+    """Store the answers of targets. Return the answers; for an offline target, add when it became offline."""
     kept: dict[str, Probe] = {}
     with ledger.write() as connection:
         for name, each in sorted(probes.items()):
@@ -102,8 +102,8 @@ def lose(ledger: Ledger, name: str, now: datetime) -> None:
 def note_refusal(ledger: Ledger, name: str, dataset: str, now: datetime) -> bool:
     """Record that Spark could not start for a dataset on a target that answers. Return whether the target is to blame.
 
-    It is if another dataset could not start there either, and none has worked there since. It then gets no other run
-    until LOST_FOR has passed. Otherwise the dataset's own configuration may be the cause.
+    A target is to blame if another dataset could not start there either, and no dataset has worked there since. Such a
+    target gets no run until LOST_FOR has passed. Otherwise the dataset's own configuration may be the cause.
     """
     of_target = probe.c.target == name
     with ledger.write() as connection:
@@ -116,7 +116,7 @@ def note_refusal(ledger: Ledger, name: str, dataset: str, now: datetime) -> bool
 
 
 def note_work(ledger: Ledger, name: str) -> None:
-    """Record that a run's work on Spark has succeeded on a target: it is not faulty."""
+    """Record that a run's work on Spark has succeeded on a target, so the target is not faulty."""
     with ledger.write() as connection:
         refused = (probe.c.target == name) & probe.c.unstarted.is_not(None)
         connection.execute(sa.update(probe).where(refused).values(unstarted=None, lost=None))
@@ -139,7 +139,7 @@ def _read(text: str | None) -> tuple[Worker, ...]:
 
 
 def _with_loss(answer: Probe, row: Any, now: datetime) -> Probe:
-    """Return an answer that counts as offline if the target was lost lately. A loss of the future is a wrong clock."""
+    """Return an answer that is offline if the target was lost lately. Skip a loss in the far future (wrong clock)."""
     lost = row.lost
     if answer.offline or lost is None or not now - LOST_FOR < lost <= now + LOST_FOR:
         return answer

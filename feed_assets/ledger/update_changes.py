@@ -137,8 +137,8 @@ def sync(
     """Record the newest valid update of a partition, which was just read from the blackboard.
 
     Newer published updates are invalidated, with the reason in `reasons`. Claimed updates are not touched. `as_of` is
-    the number of the last change before the reading began. Updates that changed after it are not touched. A new batch
-    is recorded under its parent partition.
+    the number of the last change before the reading began. Updates with a later change are not touched. A new batch is
+    recorded under its parent partition.
     """
     with ledger.read() as connection:
         recorded_row = newest(connection, [partition]).get(partition)

@@ -55,8 +55,8 @@ def _is_over() -> sa.ColumnElement[bool]:
     """Return the condition that a waiver is over: a check failed again, or the window's state or the data changed.
 
     A mark says that an output was made of bad data. A new mark does not end a waiver here, because
-    `core.facts.is_waived` compares its text with the waived problem. If the partition had no data when the problem was
-    waived, its first data do not end the waiver, either.
+    `core.facts.is_waived` compares the mark's text with the waived problem. If the partition had no data when the
+    problem was waived, its first data do not end the waiver, either.
     """
     is_no_mark = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
     fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & is_no_mark

@@ -26,7 +26,7 @@ from feed_assets.ledger.tables import change, due, update
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
     """Return the feeds whose producer itself reports how many records were ingested.
 
-    Search only feeds that their readers may count.
+    Search only feeds whose records may be counted by their readers.
     """
     feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
     return frozenset(update_counts.reported_by_others(connection, feeds) if feeds else ())
@@ -88,7 +88,10 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
 def counted_by_nobody(
     connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.UpdateRow]
 ) -> set[Partition]:
-    """Return the partitions whose newest updates no run has counted. Search only feeds that their readers count."""
+    """Return the partitions whose newest updates no run has counted.
+
+    Search only feeds whose records are counted by their readers.
+    """
     counted = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     if not rows:

@@ -67,10 +67,10 @@ class Planned:
 
 
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
-    """Return the partitions of some datasets whose last run failed or was refused, or that have no valid update.
+    """Return the partitions of some datasets that are in one of the groups `which`: failed, refused or missing.
 
-    A missing partition is only returned if one of its inputs exists, or is also a missing partition that is returned.
-    Foreign feeds are discovered first, because ticks may not have seen their newest data.
+    A missing partition needs an input that exists, or that is itself a returned missing partition. To find the missing
+    ones, discover foreign feeds first, because ticks may not have seen their newest data.
     """
     if Chosen.MISSING in which:
         read = {parent.feed for node in nodes for parent in graph.parents(node)}
@@ -94,9 +94,9 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
-    """Return the missing partitions that existing inputs lead to.
+    """Return the missing partitions that can be built from existing inputs, directly or through missing inputs.
 
-    Other partitions of a calendar are left out, because there may be countless partitions without any data.
+    Leave out other partitions of a calendar, because countless partitions may have no data.
     """
     missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):

@@ -119,9 +119,10 @@ class Runner:
         )
 
     def _waits_for_room(self) -> bool:
-        """Return whether outputs wait for resources that runs of this process may have given back. Wait for a moment.
+        """Return whether outputs wait for resources that runs of this process may have returned. If so, wait a moment.
 
-        The target may show only later what is free. The second time, they wait for the runs of others.
+        A target may report free resources late. Return False if no run has ended since the last call: then the outputs
+        wait for runs of other processes.
         """
         ended = self._steps["run"]
         if self._steps["looked for room"] == ended or not self.waiting(State.WAITS_FOR_RESOURCES):

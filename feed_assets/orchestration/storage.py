@@ -86,7 +86,7 @@ class KeptFiles:
 def _file(path: str) -> _File:
     """Return what identifies a file: path, device and inode.
 
-    If a new file replaces the file at a path, it has another inode, because the open file keeps its own.
+    A new file at the same path has another inode, because the open file keeps its own.
     """
     try:
         status = Path(path).stat()

@@ -46,7 +46,7 @@ women = foreign_feed(
     owners=["team:ads"],
 )
 def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
-    """Click-through rate of each partner's campaign and policy on a day, rebuilt if 5 % or more are late."""
+    """Click-through rate of each partner's campaign and policy on a day, rebuilt if late data add 5 % or more."""
     from pyspark.sql import functions as sf
 
     named = [each.withColumn("campaign", sf.lit(name)) for name, each in (("men", men), ("women", women))]

@@ -51,11 +51,11 @@ impressions = state_table(
     owners=["team:ads"],
 )
 def hourly(impressions: Span) -> "DataFrame":
-    """Impressions and clicks of each region and campaign in an hour (UTC), once that is complete everywhere."""
+    """Impressions and clicks of each region and campaign in an hour (UTC), once the hour is complete everywhere."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as sf
 
-    # A function would read a real table with `impressions.where("timestamp")`. Here the sample takes its place.
+    # With a real table, a function would read `impressions.where("timestamp")`. Here the sample replaces the table.
     rows = [
         (row["region"], row["campaign"], int(row["click"])) for row in shown_between(impressions.start, impressions.end)
     ]

@@ -49,10 +49,10 @@ def daily_summary(
 ) -> "DataFrame":
     """Day in one row: number of purchases, most expensive invoice (if equal, the smallest number), and totals.
 
-    The number and the date are from `num_purchases_per_day`, the most expensive invoice from `purchases`. `total_gbp`
-    adds the buyers' sums of `purchases_per_buyer` and the lines of `purchases` without a buyer. `exchange_rate`
-    converts it to euros, rounded half even to cents; NULL if there is no rate. The check `adds_up` refuses a row whose
-    inputs do not match, for example if the lines are newer than the buyers' sums.
+    `num_purchases_per_day` has the number of purchases and the date. `purchases` has the most expensive invoice.
+    `total_gbp` adds the buyers' sums of `purchases_per_buyer` and the lines of `purchases` without a buyer. `total_eur`
+    is `total_gbp` by `exchange_rate`, rounded half even to cents; NULL if there is no rate. The check `adds_up` refuses
+    a row whose inputs do not match, for example if the lines are newer than the buyers' sums.
     """
     from pyspark.sql import functions as sf
 
@@ -65,7 +65,7 @@ def daily_summary(
     gbp = lines.where("CustomerID IS NULL").select("gbp").unionAll(purchases_per_buyer.select("gbp"))
     total = gbp.agg(sf.coalesce(sf.sum("gbp"), sf.lit(0)).cast(MONEY).alias("total_gbp"))
     rate = exchange_rate.select("date", "gbp_per_eur")
-    # The quotient has 14 decimals. That is enough to round right: only a true tie is so close to a tie.
+    # The quotient has 14 decimals. These are enough to round right: a quotient that close to a tie is a tie.
     eur = sf.bround(sf.col("total_gbp") / sf.col("gbp_per_eur"), 2).cast("decimal(20,2)").alias("total_eur")
     row = num_purchases_per_day.crossJoin(most).crossJoin(total).join(rate, "date", "left")
     return row.select("*", eur)

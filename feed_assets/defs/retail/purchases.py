@@ -63,7 +63,7 @@ def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
     owners=["team:retail"],
 )
 def num_purchases_per_day(purchases: "DataFrame", partition: Partition) -> "DataFrame":
-    """Daily number of purchases: invoices without cancelled ones. There is one row, even if the number is 0."""
+    """Daily number of purchases: invoices that were not cancelled. There is one row, even if the number is 0."""
     from pyspark.sql import functions as sf
 
     counted = bought(purchases).agg(sf.count_distinct("InvoiceNo").alias("purchases"))

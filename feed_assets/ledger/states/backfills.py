@@ -113,7 +113,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
     with ledger.read() as connection:
         ended_backfills = _of_ended_runs(connection)
     for address, run_id, state, reason in ended_backfills:
-        with suppress(IllegalTransition, PartitionClosed):  # Changed or closed meanwhile.
+        with suppress(IllegalTransition, PartitionClosed):  # The window changed meanwhile.
             if state == PUBLISHED:
                 finish(ledger, address, f"run {run_id} has published it", run_id, now)
             else:
@@ -121,7 +121,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
 
 
 def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, str, str | None]]:
-    """Return the windows in backfill whose backfill was begun, according to the log, by a run that has ended."""
+    """Return the windows in backfill whose backfill was begun by a run that has ended, according to the log."""
     query = sa.select(*COLUMNS, run.c.id, run.c.state, run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
     query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)

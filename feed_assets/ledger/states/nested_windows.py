@@ -45,8 +45,8 @@ def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
 
     Otherwise return None.
 
-    Only bad parts keep it open if all of its data have arrived, or if a person accepted the window as it is. The text
-    has the reason of the first part and the names of the others, so it changes when another part becomes bad.
+    Only bad parts keep a window open if all its data have arrived, or if a person accepted the window as it is. The
+    text has the reason of the first part and the names of the other parts, so it changes if another part becomes bad.
     """
     bad = [part for part in parts if part.judged_as is WindowState.INVALID or part.held]
     lacks = any(not part.held and part.state is not WindowState.INVALID and part.state not in DONE for part in parts)

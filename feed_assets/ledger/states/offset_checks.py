@@ -1,7 +1,7 @@
 """Comparison of ingested offsets with each other, and with the offsets that sources report for a window.
 
-The parts and sources of a window name offsets. Every offset between the least and the greatest of them must be in some
-part. That part may belong to any window. Within the window itself, at most one part may hold an offset. A window whose
+The parts and sources of a window name offsets. Every offset from the least to the greatest named offset must be in some
+part. This part may belong to any window. Within the window itself, at most one part may hold an offset. A window whose
 parts name no offsets is not compared.
 
 Stored numbers are sums, so the order of reports does not matter. The table `coverage` has for each topic partition the
@@ -149,7 +149,7 @@ def _added(changes: Iterable[OffsetChange], address_of: AddressOf) -> _Windows:
 
 
 def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps]) -> list[tuple[_Line, Range]]:
-    """Store which offsets are in how many ingested parts. Return the ranges that became covered or uncovered."""
+    """Store for each offset how many ingested parts hold it. Return the ranges that became covered or uncovered."""
     stretches = {line: _runs(steps) for line, steps in added.items()}
     spans = [(line, first - 1, last + 1) for line, runs in stretches.items() for first, last in runs]
     depths = _depths(connection, dataset, spans)
@@ -203,8 +203,8 @@ def _depths(
 ) -> dict[_Line, dict[int, int]]:
     """Return the depths of each topic partition: how many parts hold an offset.
 
-    They are given at each offset in the ranges at which they change, and at the last one before each range. Cost: one
-    index lookup for each range.
+    For each range, return the depth at every offset where the depth changes, and at the last such offset before the
+    range. Cost: one index lookup for each range.
     """
     values = [(str(dataset), *line, first, last) for line, first, last in spans]
     if not values:
@@ -341,7 +341,7 @@ def _wrong(
 def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
     """Return the ranges from `first` to `last` that no part holds.
 
-    `depths` has the number of parts from an offset on, for each offset at which this number changes.
+    `depths` has each offset where the number of parts changes, with the number of parts from this offset on.
     """
     before = [offset for offset in depths if offset <= first]
     depth = depths[max(before)] if before else 0

@@ -40,7 +40,8 @@ _AFTER_ALL = encode(LAST_VERSION)
 def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP) -> int:
     """Fold up to `limit` reports whose windows have all been complete for `days`. Return how many were folded.
 
-    Each dataset is one transaction, then the position moves. If the process is killed, some reports are checked again.
+    Each dataset is folded in one transaction. After all datasets, the stored position moves. If the process is killed
+    before that, some reports are checked again.
     """
     with ledger.read() as connection:
         after = json.loads(get_cursor(connection, _CURSOR) or _BEGINNING)
@@ -96,7 +97,7 @@ def _of(keys: Iterable[_Key], name: str) -> list[_Key]:
 
 
 def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before: datetime) -> int:
-    """Fold the old reports of one dataset among these keys. Check them again under its lock. Return their number."""
+    """Fold the old reports with these keys, under the lock of their dataset. Return how many were folded."""
     dataset = Feed.parse(name)
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [dataset], now)[dataset]

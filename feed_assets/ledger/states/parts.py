@@ -184,7 +184,7 @@ def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
 def _reports(connection: sa.Connection, name: Feed, windows: Iterable[tuple[str, datetime]]) -> list[Any]:
     """Return the reports that may name the windows.
 
-    Search their texts for the hour, or for the days of several hours.
+    Search the texts of the reports for the hour of the windows, or for their days if there are several hours.
     """
     starts = {start for _, start in windows}
     hours, days = ({key_of(start)[:length] for start in starts} for length in (len("2026-01-01-15"), len("2026-01-01")))

@@ -1,4 +1,4 @@
-"""Roll-up of counts: the state changes of windows that follow from changed counts, also of larger windows.
+"""Roll-up of counts: changed counts change the states of windows, and of the larger windows that contain them.
 
 The transaction must hold the lock of the dataset (`window_policies.lock`). The transaction also locks the log as soon
 as a state changes, and judges larger windows after that. So if two transactions complete two sibling windows, the later
@@ -65,16 +65,16 @@ class Judging:
         return self._settle({*(self.base_of(*each) for each in deltas), *offsets})
 
     def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
-        """Return those of these base windows whose old reports were merged, so that the names of parts are lost.
+        """Return the base windows whose old reports were merged. The names of the merged parts are lost.
 
-        The windows are given by sub-partition and start.
+        Each window is a pair of sub-partition and start.
         """
         address_by_start = {each: self.base_of(*each) for each in set(starts)}
         self._load(address_by_start.values())
         return {each for each, at in address_by_start.items() if self._rows[at].folded}
 
     def _compare(self, offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
-        """Set what is wrong with the offsets of windows, in the rows of those windows for which this has changed."""
+        """Store the offset problems of windows in their rows. Skip windows whose problems did not change."""
         self._load(offsets)
         for at, comparison in offsets.items():
             row = self._rows[at]
@@ -153,7 +153,7 @@ class Judging:
         Return the windows whose state changes.
         """
         row = self.row(address)
-        lock_log(self._connection)  # Log it even if no window above changes.
+        lock_log(self._connection)  # Log this change even if no window above changes.
         self._transitions[address] = NewTransition(row, row.state, why)
         row.state, row.since = state, self._now
         self._settle({address, *self._above(address)})

@@ -26,7 +26,7 @@ partition_state = sa.table(
     *(sa.column(name, UtcDateTime) for name in ("start", "end", "contiguous", "latest")),
     *(sa.column(name, sa.Boolean) for name in ("complete", "good")),
 )
-"""The SQL view of this name, as docs/state.md describes it."""
+"""The SQL view `partition_state`, which docs/state.md describes."""
 
 
 @dataclass(frozen=True)

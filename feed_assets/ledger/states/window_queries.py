@@ -160,8 +160,8 @@ def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
 def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> date:
     """Return the date on which a sub-partition joins or leaves its dataset.
 
-    This is the current batch date in its time zone. If complete windows of the sub-partition above reach further, the
-    date is the first date after these windows.
+    This is the current batch date in the sub-partition's time zone. If complete windows of the sub-partition above
+    reach further, the date is the first date after these windows.
     """
     complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
     day = window_of(DAY, now, life.zone)

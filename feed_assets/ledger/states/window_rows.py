@@ -85,7 +85,7 @@ class WindowRow:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the window has content to store: a report, an acceptance, a check result or a flag."""
+        """Return whether the window is stored: it is not open, or has reports, an acceptance or a problem."""
         remark = self.accepted or self.issue or self.marked or self.stale or self.held
         return bool(self.parts or remark) or self.state is not WindowState.OPEN
 
@@ -93,8 +93,8 @@ class WindowRow:
     def suspicion(self) -> str | None:
         """Return why the data of the window, and of the windows inside of it, are suspect. Return None if they are not.
 
-        A failed check makes a complete window invalid when it is judged. Windows inside may be judged before that, so
-        the text already says "invalid".
+        A failed check makes a complete window invalid when this window is judged. The windows inside may be judged
+        earlier, so the text already says "invalid".
         """
         problem = self.issue or self.stale
         is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
@@ -177,7 +177,7 @@ def empty(tracked: Tracked, at: WindowAddress) -> WindowRow:
 
 
 def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
-    """Write the rows of windows. Delete a row that says nothing any more."""
+    """Write the rows of windows. Delete rows that no longer have content to store (`is_kept`)."""
     kept: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
     for row in sorted(changed, key=_by_address):

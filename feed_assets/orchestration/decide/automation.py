@@ -55,8 +55,8 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """Read the verdicts that the sensor has stored, and claim the partitions to request.
 
-        The condition itself stores nothing. If a requested run never starts, or ends without a result, the partition is
-        requested again after a while, like a first run.
+        The condition stores only the claims. If a requested run never starts, or ends without a result, the partition
+        is requested again after a while, like a first run.
         """
         view = context.asset_graph_view
         stale = _stale_in(view)

@@ -10,9 +10,9 @@ from feed_assets.orchestration.declare.declarations import Rejects
 def counters_of(
     counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
 ) -> dict[Feed, list[Feed]]:
-    """Return the datasets that may count each feed's records: its readers that do not depend on another of its readers.
+    """Return the datasets that may count each feed's records: the feed's readers that depend on no other reader of it.
 
-    So no counting dataset waits for another. Datasets built by events are last, because they may wait long or be
+    So no counting dataset waits for another one. Datasets built by events are last, because they may wait long or be
     paused. Otherwise datasets are sorted by name.
     """
     readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}

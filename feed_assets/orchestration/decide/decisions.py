@@ -107,7 +107,7 @@ def decide_due(
 ) -> Decided:
     """Decide the due outputs of some datasets until the time budget is used up, and store the verdicts on the due list.
 
-    Skip ready outputs of history in `busy`: a run is building them, and they are decided when this run has ended.
+    Skip ready outputs of history that are in `busy`. A run is building them. After the run, they are decided again.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -180,7 +180,7 @@ def _decide_some(
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether the unconsumed events of an output announce nothing that changes it.
+    """Return whether an output is current although it has unconsumed events. None of these events changes the output.
 
     Such events are consumed without a run. Then later events of the output are decided.
     """
@@ -202,7 +202,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: 
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # These outputs are older than a change of their inputs, but stay unchanged. Consumers may wait for this news.
+    # These outputs are older than a change of their inputs, but stay unchanged. Consumers may wait for this log entry.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
@@ -241,7 +241,7 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
     """Return the windows of feeds that an output waits for.
 
-    Return None if they are unknown. Then the output's mark, which says that it was made of bad data, stays.
+    Return None if they are unknown. The output then keeps its mark (made of bad data).
     """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made

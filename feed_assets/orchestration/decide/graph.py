@@ -176,7 +176,7 @@ class Graph:
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:
-        """Return the asset's partition for a changed partition: a batch's parent, otherwise the partition itself."""
+        """Return the partition that holds a changed batch. For any other changed partition, return it unchanged."""
         node = self.node(updated.feed)
         is_batch = node.is_appendable and len(updated.key.split("/")) > len(by_dimension(node.partitions_def))
         return (updated.parent or updated) if is_batch else updated
@@ -194,9 +194,9 @@ class Graph:
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
         """Return the outputs to decide after a change of a dataset or its input.
 
-        Each has the time (UTC) from which it exists. A time partition exists once its window has ended. Outputs made
-        from it exist only from then on. Return None if the changed partition is dynamic and does not exist, because its
-        time is unknown.
+        Each output comes with the time (UTC) from which it can be decided. This time is not before the end of the
+        changed partition's window. Return None if the changed partition is dynamic and does not exist. Then the time is
+        unknown.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)

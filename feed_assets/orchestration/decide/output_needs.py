@@ -38,7 +38,7 @@ def need_of(graph: Graph, output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """Return the output's own period, and as many later periods as its policies for late data (`looked_at`) count.
+    """Return the output's own period and the later periods that its policies for late data count (`looked_at`).
 
     Return no periods if no policy counts periods.
     """

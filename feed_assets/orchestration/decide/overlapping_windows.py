@@ -1,4 +1,4 @@
-"""Windows of an input that an output waits for, and outputs that wait for a window, both from overlaps in time."""
+"""Rules for overlaps in time: which windows of an input an output waits for, and which outputs wait for a window."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -60,8 +60,8 @@ def newest_extents(
 ) -> Extents:
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
-    The last period is the current one. If a node's newest data are older than all of these periods, return the periods
-    up to these data instead, and also the last finished period. `notes` gets the same texts as in `extents_within`.
+    The last period is the current one. If a node's newest data are older than all these periods, return instead the
+    periods up to the newest data, and the last finished period. `notes` gets the same texts as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)
@@ -95,9 +95,9 @@ def _untimed(node: Node) -> list[str]:
 
 
 def _extents(node: Node, paths: Collection[str], notes: dict[str, str]) -> dict[Partition, Extent]:
-    """Return partitions of a feed with their extents (time and values of other dimensions), at most the last ones.
+    """Return the extents (time and values of other dimensions) of a feed's partitions.
 
-    If some are left out, add a note to `notes`.
+    If there are too many partitions, return only the last ones, and add a note to `notes`.
     """
     if len(paths) > PARTITIONS_EACH:
         notes[str(node.feed)] = f"{PARTITIONS_EACH:,} of its {len(paths):,} partitions are shown"
@@ -130,7 +130,7 @@ def _last_ends(
 
 
 def _lines(node: Node, paths: Sequence[str]) -> Iterable[Line]:
-    """Return the keys of a dataset's watermarks (how far windows are complete), as its first period needs them.
+    """Return the keys of the watermarks (how far windows are complete) of a dataset's first period.
 
     All periods have the same keys.
     """

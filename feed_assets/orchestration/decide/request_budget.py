@@ -96,7 +96,7 @@ def _room(rules: History, spent: Spent) -> int | None:
 def claimed(
     graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], now: datetime
 ) -> Blocks:
-    """Claim the outputs of the runs to request now on the due list, and return these runs.
+    """Select the runs to request now, claim their outputs on the due list, and return these runs.
 
     Outputs beyond the day's limit are held on the list. Either all runs of history are claimed, or none, because
     another process may meanwhile have requested some of them, or used up the limit.
@@ -138,8 +138,8 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
     """Return outputs in blocks, one block per run, ordered by the first output of each block.
 
-    An output whose last run lost its process gets a block of its own. It may need too much memory, and would then end a
-    shared run together with the other outputs.
+    An output whose last run lost its process gets a block of its own. Such an output may need too much memory, and its
+    failure would end a shared run for the other outputs, too.
     """
     if not outputs:
         return []

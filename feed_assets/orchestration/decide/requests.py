@@ -33,7 +33,7 @@ WHY = "feed_assets/why"
 NAMED = 3
 """Greatest number of slices, and of correlation ids, that a run's tags name.
 
-Of the others, the tags only have the number.
+If there are more, the tags also have the number of the unnamed ones.
 """
 
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
@@ -45,8 +45,8 @@ Found = Sequence[tuple[DueOutput, Verdict]]
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
     """Return the outputs that are being built, and those that unfinished Dagster runs will build.
 
-    Ask Dagster only for its runs. In a run of many partitions, a partition is no longer in progress once its own build
-    has ended, with or without success.
+    Dagster only lists the runs. In a run of many partitions, the ledger shows which builds have ended. These partitions
+    are no longer in progress, even if their build failed.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
     outputs_by_run = {run.run_id: outputs_of(graph, run) for run in unfinished}
@@ -107,7 +107,7 @@ def requests_for(
 
 
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
-    """Join the requests of Dagster's automation, one per partition, for neighbouring partitions.
+    """Join the requests for neighbouring partitions. Dagster's automation makes one request per partition.
 
     Requests for assets that are not ours are not joined, because their functions may not support several partitions.
     History comes last.
@@ -121,7 +121,7 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
             node = graph.dataset(min(keys))
             output = node.partition(each.partition_key)
             is_old = is_history(graph, output, now)
-            of_target = tags.get(output, {})  # Neighbours may have different targets, and a run has one.
+            of_target = tags.get(output, {})  # Neighbours may have different targets, but a run has one.
             alike = is_old, keys, frozenset(each.asset_check_keys or ()), of_target.get(ALLOCATION)
             request = _without_priority(each) if is_old else each
             groups.setdefault(alike, {})[output] = _tagged(request, of_target)

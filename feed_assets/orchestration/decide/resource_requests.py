@@ -1,4 +1,4 @@
-"""Compute targets of the runs that a tick requests: each run is given its resources when its outputs are claimed."""
+"""Compute targets of the runs that a tick requests. A run gets its resources when the tick claims its outputs."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,10 +47,10 @@ _LEFT = "is left to the daemon, because this command has one Spark, which is no 
 
 @contextmanager
 def in_one_process() -> Generator[None]:
-    """Within the block, use targets that one process can use one after the other.
+    """Within the block, use only targets that one process can use one after the other.
 
-    A process cannot use Spark Connect once it has had a Spark of its own. So Connect is left to the daemon if there is
-    any other target.
+    A process that has started its own Spark cannot use Spark Connect later. So only the daemon uses Connect targets if
+    there are targets of other kinds.
     """
     token = _ONE_PROCESS.set(True)
     try:
@@ -80,9 +80,9 @@ def targets() -> Mapping[str, ComputeTarget]:
 
 
 def rooms_now(ledger: Ledger, now: datetime) -> Rooms:
-    """Ask the targets what is free. Return the targets of this process, less what runs have there.
+    """Ask the targets of this process for their free resources. Return the answers as `Rooms`.
 
-    Call this before a transaction: an answer may take seconds.
+    Call this before a transaction, because an answer may take seconds.
     """
     by_name = targets()
     has_other = any(not isinstance(each, Connect) for each in by_name.values())
@@ -98,8 +98,8 @@ def in_queue_order(
 ) -> Mapping[Partition, int]:
     """Return outputs, each with the bytes that it reads, in the order of the queue for resources.
 
-    A tick requests only the first ones. The queue keeps free room for its own first request, so this must be among
-    them. Outputs of the same place keep their order.
+    A tick requests runs only for the first outputs. The queue reserves free resources for its first request, so the
+    output of this request must be among them. Outputs of the same place keep their order.
     """
     if not targets() or not sizes:
         return sizes
@@ -116,10 +116,10 @@ def in_queue_order(
 def claimed(
     graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], now: datetime
 ) -> Blocks:
-    """Claim the outputs of the runs to request now on the due list, and return these runs.
+    """Select the runs to request now, claim their outputs on the due list, and return these runs.
 
-    If there are compute targets, each of these runs has resources of one of them, from the same transaction. The
-    outputs of the others wait for resources.
+    If there are compute targets, the same transaction gives each of these runs resources of one target. The outputs of
+    the remaining runs wait for resources.
     """
     if not targets() or not (requested.free or requested.counted):
         return request_budget.claimed(graph, ledger, requested, listed, now)
@@ -132,14 +132,14 @@ def claimed(
 
 @dataclass
 class _Needs:
-    """Needs of runs now. Each dataset's earlier runs are read once, and only if it learns from them."""
+    """Current needs of runs. A dataset's earlier runs are read once, and only if its needs are learned from them."""
 
     connection: sa.Connection
     rooms: Rooms
     _costs: dict[Feed, list[Cost]] = field(default_factory=dict[Feed, list[Cost]])
 
     def of(self, node: Node, size: int) -> Learned:
-        """Return what a run of a dataset that reads `size` bytes needs."""
+        """Return the resources that a run of a dataset needs if the run reads `size` bytes."""
         declared = _declared(node)
         if not declared.learned:
             return Learned(declared)
@@ -150,7 +150,7 @@ class _Needs:
 
     @cached_property
     def _empty_rooms(self) -> Mapping[str, Room]:
-        """The targets without what runs have there: only their sizes count."""
+        """Return the targets as if no run used them, because only their sizes count here."""
         return self.rooms.less({})
 
 
@@ -174,7 +174,7 @@ class _Queue:
 
 
 def _claimed_with_room(connection: sa.Connection, graph: Graph, queue: _Queue, rooms: Rooms, now: datetime) -> Blocks:
-    """Claim the blocks that get a target. Skip those of which another process has requested an output meanwhile."""
+    """Claim the blocks that get a target. Skip a block if another process has requested one of its outputs."""
     spent, counted = queue.requested.spent, queue.requested.counted
     if spent and history_budget.locked(connection, now) != spent[0]:
         spent, counted = None, Blocks()
@@ -187,7 +187,7 @@ def _claimed_with_room(connection: sa.Connection, graph: Graph, queue: _Queue, r
     if spent:
         gone = [queue.blocks[each.id] for each in of_history if each in going]
         sizes = sum(queue.requested.sizes.get(output, 0) for block in gone for output in block)
-        # The day is full only if all runs that were planned for it go.
+        # Use the count that was planned for the day only if all planned runs are requested.
         after = spent[1] if len(gone) == len(counted) else spent[0].plus(len(gone), sizes)
         history_budget.put(connection, after)
     return [queue.blocks[each.id] for each in going]
@@ -200,7 +200,7 @@ def _as_read(connection: sa.Connection, requests: Sequence[ResourceRequest]) -> 
 
 
 def target_tags(ledger: Ledger, outputs: Iterable[Partition]) -> dict[Partition, dict[str, str]]:
-    """Return the tags with the target of each output's next run. Outputs without a target are missing."""
+    """Return the tags with the target of each output's next run. Leave out outputs without a target."""
     if not targets():
         return {}
     with ledger.read() as connection:
@@ -211,11 +211,10 @@ def target_tags(ledger: Ledger, outputs: Iterable[Partition]) -> dict[Partition,
 
 
 def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> dict[Partition, str]:
-    """Return for each output the target that a run of it by hand would take now, or what it would wait for.
+    """Return for each output which target a run by hand would get now, or why the run would wait.
 
-    `sizes` has the bytes that each output reads. If more is needed than is declared, the reason says why.
-
-    Return {} if there are no targets. Nothing is given to anybody.
+    `sizes` has the bytes that each output reads. If a run needs more than its dataset declares, the text gives the
+    reason. Return {} if there are no targets. No run gets resources from this function.
     """
     if not targets():
         return {}

@@ -32,7 +32,7 @@ def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed,
 def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
     """Return which of `feeds` a code location on this ledger declares or declared.
 
-    The ledger has updates or readers of these feeds.
+    These are the feeds with updates or readers in the ledger.
     """
     with ledger.read() as connection:
         return subscriptions.feeds(connection).intersection(feeds) | updates.known_feeds(connection, feeds)

@@ -53,7 +53,7 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definitions:
-    """Return a copy of Dagster's definitions with these assets in place of its own."""
+    """Return a copy of Dagster's definitions in which these assets replace all assets."""
     return dg.Definitions(
         assets=assets,
         asset_checks=definitions.asset_checks,
@@ -75,7 +75,7 @@ def _once(assets: Sequence[Any]) -> list[Any]:
         specs = [spec for spec in _specs(asset) if KEY in spec.metadata]
         again = [(*first[spec.key], spec) for spec in specs if spec.key in first]
         for other, one, spec in again:
-            if other is not asset:  # Several modules may import the same object, which is then no repeated declaration.
+            if other is not asset:  # The same object, imported by several modules, is no repeated declaration.
                 _refuse_difference(one, spec)
         first |= {spec.key: (asset, spec) for spec in specs if not again}
         kept += [] if again else [asset]
@@ -89,7 +89,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition, except if both are equal declarations of one feed or table that others write."""
+    """Raise InvalidDefinition unless both are equal declarations, of a feed or table that other teams write."""
     _refuse_two_versions(one, other)
     first, again = _declared(one), _declared(other)
     differing = [name for name in first | again if first.get(name) != again.get(name)]
@@ -168,7 +168,7 @@ def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
     """Raise InvalidDefinition if two datasets get the same name in Dagster.
 
-    Dagster itself would only fail in the first run.
+    Without this check, only the first run would fail.
     """
     spec_by_name: dict[str, dg.AssetSpec] = {}
     for spec in specs:
@@ -216,7 +216,7 @@ def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
 
 
 def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
-    """Raise InvalidDefinition if `ByEvents` names an undeclared table. The dataset would never wait for its events."""
+    """Raise InvalidDefinition if `ByEvents` names an undeclared table. Its events would never reach the dataset."""
     declared_feeds = {str(each.feed) for each in declared}
     for each in declared:
         if isinstance(each, Dataset) and (unknown := [name for name in _tables_of(each) if name not in declared_feeds]):

@@ -76,8 +76,8 @@ class ByEvents:
         merge: True if one run may take several waiting updates of a pipeline. False if a run takes only one update of
             each.
         pipelines: The tables that each pipeline writes, by the pipeline's name, or the table or file that lists them.
-            By default the pipelines follow from the asset graph: inputs that are made from the same inputs belong to
-            one pipeline.
+            By default the pipelines follow from the asset graph: inputs belong to one pipeline if their correlation
+            ids have the same origin.
         plans: Rules for processing slices. The first rule that matches gives the plan. By default the plan is
             incremental.
         stuck_after: The time after which an incomplete update opens an alert.

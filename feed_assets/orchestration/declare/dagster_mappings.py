@@ -1,8 +1,8 @@
 """Dagster's mappings by time, computed from one rule: an output needs an input if their windows overlap.
 
 Dagster computes the inputs of an output and the outputs of an input in different ways, and the two results disagree on
-days whose midnight occurs twice. So feed_assets decides by this module. Dagster's own graph still uses Dagster's
-mapping. Other kinds of mappings, and mappings that users wrote, are called unchanged.
+days whose midnight occurs twice. So decisions of feed_assets use this module. Dagster's own graph still uses Dagster's
+mapping. This module calls other kinds of mappings, and mappings that users wrote, unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,9 +114,9 @@ def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions
 
 
 class _Below:
-    """A cache for one dimension of an output. It has the output's keys that need a key of the input.
+    """A cache for one dimension of an output: for each key of the input, the output's keys that need this key.
 
-    Each key of the input is looked up once.
+    Each key of the input is mapped once.
     """
 
     def __init__(self, edge: _Edge | None, part: _Part, parent: Mapping[str, _Part]) -> None:

@@ -58,7 +58,7 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    # Include the function's source: once it is corrected, the same inputs are built again.
+    # Include the function's source, so that a corrected function builds the same inputs again.
     code = code_version or source_digest(function)
     return Recipe(
         feed,
@@ -87,7 +87,7 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
 def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
     """Return an input of `deps` in the form that a run uses.
 
-    The function does not get this input, and its records are not counted.
+    The dataset's function does not get this input. The run does not count the input's records.
     """
     for option in ("tagged", "optional"):
         if getattr(dependency, option):

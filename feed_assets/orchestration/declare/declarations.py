@@ -116,7 +116,7 @@ class Dataset:
     wait: Wait | None = None
     reprocess: Reprocess = "if_data_changed"
     checks_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The names of the only checks that count, by input."""
+    """The names of the checks that can block an output, by input. Other checks of the input do not count."""
     late_of: Mapping[str, Late] = field(default_factory=dict[str, Late])
     """Late-data policies of single inputs, by input."""
     recipe: str = ""
@@ -182,9 +182,9 @@ class EventTable:
     topic: Topic | None = None
     """Rules for chunks, if the table is a Kafka topic. Then `table_name` is the topic's name."""
     lag: int | None = None
-    """Greatest number of messages of a partition that may lack a signal or a row.
+    """Greatest number of a partition's messages that may have no signal, or no row, yet.
 
-    If more messages lack one, an alert opens.
+    If there are more, an alert opens.
     """
     loaded: LoadedTopic | LoadedDataset | None = None
     """The topic or dataset that the table is loaded from, if it is a warehouse table."""

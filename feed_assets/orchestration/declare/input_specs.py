@@ -133,16 +133,16 @@ def foreign_feed(
         metadata: Metadata for the UI. Their names must not begin with `feed_assets/`.
         owners: Owners for the UI: `team:ads`, or an e-mail address. The owners get reports about the effects of late
             data.
-        retention: History that the job `prune` keeps, although the data are another team's; by default all of it.
+        retention: History that the job `prune` keeps of this other team's feed; by default all of it.
         cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows.
         regions: The regions in the partitions' other dimension, each with its own midnight.
         event_time: A timestamp column of the schema. The first dataset that reads an update counts its records by
             this column, unless the producer reports counts. Without the column, only the producer's reports count.
         intake: How our own intake gets the data and publishes them as batches. `push`: others send JSON to the
-            receiver (with `event_time` and hourly partitions in UTC, alone or with a static dimension of sources).
-            `Pull`: intake reads their files (days or hours in UTC). The feed is then appendable, and not polled on the
-            blackboard, because the ledger records each batch when it is published.
+            receiver. This needs `event_time` and hourly partitions in UTC, alone or with a static dimension of sources.
+            `Pull`: intake reads their files. This needs days or hours in UTC. With intake the feed is appendable. It is
+            not polled on the blackboard, because the ledger records each batch when it is published.
         blackboard: The name of the feed's blackboard in `FEED_ASSETS_BLACKBOARDS`; by default our own. feed_assets
             never writes or removes anything on others' blackboards, so the feed has no retention.
         version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
@@ -266,10 +266,10 @@ class Input:
         required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
             exist. Other partitions are read if they exist.
         optional: True to build without waiting for this input. The function gets None if the input has no data.
-        beyond: Wait until the input's data reach this time. Data of a feed reach up to the newest event time of the
-            newest update, data of a table up to its last marker. Later data do not make an output stale.
-        checks: Names of the only checks of the input that can block the output. Each partition or window to read must
-            have a result of these checks, and none may be failed. By default any failed check blocks.
+        beyond: Wait until the input's data reach this time. The data of a feed reach the newest event time of its
+            newest update. The data of a table reach its last marker. Later data do not make an output stale.
+        checks: Names of the input's checks that can block the output. Each partition or window to read must have a
+            result of each named check, and no failed result. By default any failed check blocks.
         late: Rules for which late data of this input cause a re-run, in place of the dataset's rules.
 
     Raises:
@@ -336,7 +336,7 @@ class Input:
 
     @property
     def by_span(self) -> BySpan | None:
-        """Return how partitions of the input map to the dataset's, if feed_assets computes it from their spans of time.
+        """Return the mapping to the input's partitions, if feed_assets computes this mapping from spans of time.
 
         Return None for a mapping of Dagster.
         """
@@ -366,7 +366,7 @@ class Input:
 
     @property
     def dep(self) -> dg.AssetDep:
-        """Return the dependency for Dagster's graph. For our own kinds of mappings, Dagster only displays it."""
+        """Return the dependency for Dagster's graph. Dagster only displays it if the mapping is our own."""
         if isinstance(self.mapping, Previous):
             return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
         mapping = None if isinstance(self.mapping, BySpan) else self.mapping

@@ -34,7 +34,7 @@ def check_windows(feed: Feed, partitions_def: Partitions) -> None:
 
 
 def lost_window(times: Times, end: datetime) -> str | None:
-    """Return the first key up to a moment (timezone-aware) whose window is lost. Return None if no window is lost."""
+    """Return the key of the first lost window until `end` (timezone-aware). Return None if no window is lost."""
     if times.is_basic_daily or repeats_hourly(times):
         return None  # `time_windows` computes days itself, and hourly windows do not depend on local time.
     start, zone = times.start.astimezone(ZoneInfo(times.timezone)).date(), times.timezone

@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """The existence of a path as a partition: it is one now, only later, or never."""
+    """The existence of a path: it is a partition now, it becomes a partition later, or it never does."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
@@ -223,7 +223,7 @@ def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPart
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:
-    """Return the time and the values of other dimensions that a partition's path stands for.
+    """Return the extent of a partition's path: its time, and its keys of other dimensions.
 
     The partition may not exist yet. Raise InvalidName if it can never exist.
     """
@@ -282,7 +282,7 @@ def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[s
 def ended_within(
     partitions_def: Partitions, after: datetime, upto: datetime, count: int
 ) -> tuple[dict[str, datetime], datetime]:
-    """Return the ordered paths whose windows end in `(after, reached]` with their ends, and the moment `reached`.
+    """Return the paths whose windows end in `(after, reached]`, in order, each with this end. Also return `reached`.
 
     `reached` is `upto`, or an earlier moment that limits the result to about `count` paths. The result has all paths of
     at least one window.

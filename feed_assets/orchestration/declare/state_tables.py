@@ -30,10 +30,10 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill. Reports tell which of its time windows are complete.
+    """Declare a table that other teams fill. Their reports name the time windows that are complete.
 
-    A reader of the table waits for the windows within its output's own time and gets the `Span` to read. If the output
-    has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
+    A dataset that reads the table waits for the windows within its output's time and gets the `Span` to read. If the
+    output has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
 
     Args:
         name: The table's name in this project, such as `web/foo`.

@@ -1,8 +1,8 @@
 """Windows of Dagster's time partitions, by key and by moment, correct where clocks change.
 
-Dagster starts its cron at the given moment. If this moment is the second of two equal local times, Dagster returns a
-wrong window or raises an error. This module computes hours and days itself. It lists other windows from an earlier
-local time that occurs only once.
+Dagster starts its cron at the moment from which it searches. If this moment is the second of two equal local times,
+Dagster returns a wrong window or raises an error. This module computes hours and days itself. It lists other windows
+from an earlier local time that occurs only once.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def bounds(times: Times, key: str) -> Bounds:
 
 
 def key_at(times: Times, moment: datetime) -> str:
-    """Return the key of the window with a moment (timezone-aware).
+    """Return the key of the window that contains a moment (timezone-aware).
 
     If the moment is between two windows, return the earlier window.
     """
@@ -139,7 +139,7 @@ def newest_keys(times: Times, now: datetime, count: int) -> tuple[str, ...]:
         return ()
     first, last = span
     width = last - bounds(times, key_at(times, last - INSTANT))[0]
-    # Twice the width, because the last window may be short, such as a weekday before a weekend.
+    # Go back twice as far: the last window, which gives the width, may be short, such as a weekday before a weekend.
     keys = keys_between(times, max(first, last - 2 * count * width), last + INSTANT)
     kept = [key for key in keys if is_kept(times, bounds(times, key))]
     over = [key for key in kept if bounds(times, key)[1] <= last]

@@ -43,13 +43,13 @@ def kafka_topic(
     Args:
         name: The table's name in this project, such as `ads/clicks`.
         topic: The topic's name at the broker of `FEED_ASSETS_KAFKA`.
-        key: The fields that identify a row. A field that the message's value does not have is read from its key.
+        key: The fields that identify a row. A field that a message's value lacks is read from the message's key.
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
         gzip: True if chunks are compressed with gzip.
-        lag: Greatest number of messages of a partition that may lack a chunk. If there are more, the check `caught_up`
-            fails and an alert opens.
+        lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
+            `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
         cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.

@@ -49,8 +49,8 @@ def warehouse_table(
         topic: The topic, as `kafka_topic` declares it. Give either `topic` or `dataset`.
         dataset: The asset of `@feed_asset`. The table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
-        lag: Greatest number of messages of a partition that may lack a row. If there are more, the check `caught_up`
-            fails and an alert opens.
+        lag: Greatest number of a partition's messages that may have no row yet. If there are more, the check
+            `caught_up` fails and an alert opens.
         cadence: Schedule of loads. A missing load opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the topic or dataset.

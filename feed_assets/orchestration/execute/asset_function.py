@@ -222,9 +222,9 @@ class _Body:
         return partial(EmrMaker, self.context, application, target.watch, conf=conf, profile=profile)
 
     def _on_step(self, output: Partition, step: str) -> None:
-        """Write a step to the run's log.
+        """Write a step to the run's output. Raise KeyboardInterrupt if the run was stopped.
 
-        Write nothing if the run is in the user's process, because then the log is the user's terminal.
+        Write nothing if the run is in the user's process, because then the output is the user's terminal.
         """
         if self.interrupted.is_set():
             raise KeyboardInterrupt("the run that builds it was stopped")

@@ -94,8 +94,8 @@ def feed_asset(
     gets the `Slice` to read. The parameter `partition` gets the `Partition` to build, and `run_spec` the `RunSpec` with
     the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the partition.
     The function merges the increment into these rows and returns the result. `previous` is None if the run loads the
-    whole dataset. It needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are
-    published as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+    whole dataset. This parameter needs `by_events`. Records of foreign feeds that do not parse never reach the
+    function. They are published as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`. The version is required.
@@ -137,8 +137,8 @@ def feed_asset(
             code version publishes nothing.
         pool: Dagster's concurrency pool, which limits the active runs. Other runs wait in the queue. A run of many
             partitions counts once.
-        resources: Cores and memory that each run needs, and which compute targets will do. Without it, a run needs what
-            `Resources()` says.
+        resources: Cores and memory that each run needs, and the compute targets that it may use; by default
+            `Resources()`.
         version_in_key: True if the asset keys of the dataset and its rejects contain the version. Needed if a newer
             version is declared beside an older one, which keeps its key and history.
 

@@ -48,7 +48,7 @@ _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
 class PartitionsModel(dg.Model):
     """Partitions, such as `{start: "2026-01-01", every: day, tz: Europe/Berlin}`.
 
-    `keys` may be given as well or alone.
+    They may also have `keys` of another dimension, or only `keys`.
     """
 
     start: date | None = None
@@ -137,8 +137,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         inputs: The inputs, by the name of the function's parameter: `asset`, `at` (the folder of `defs/` that declares
             it), and the arguments of `Input`; or `previous_bucket`.
         deps: Inputs that the dataset waits for and does not read, in the form of `inputs`.
-        partitions: `start`, `every` and `tz` of the time, and `keys` of another dimension. Without them it has one
-            partition.
+        partitions: `start`, `every` and `tz` of the time, and `keys` of another dimension. By default the
+            dataset has one partition.
         checks: Checks of the written rows, each with `check` and its `arguments`, or with an `aggregate` and its
             bounds `within`.
         profile: Measures of the written rows.
@@ -162,7 +162,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         owners: Owners for the UI.
         code_version: The code's version, by default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
-        resources: Cores and memory that each run needs, and which compute targets will do.
+        resources: Cores and memory that each run needs, and the compute targets that it may use.
         version_in_key: True if its asset key contains the version.
         warehouses: Warehouses to load its rows into, each as a table `<warehouse>/<name>`.
     """
@@ -265,7 +265,7 @@ def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.Ass
     if not (root / folder).exists():
         names = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
         raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(names)}.")
-    with declaring(None):  # `folder` may be a Python file with its own places
+    with declaring(None):  # `folder` may be a Python file, whose own lines are the places of its declarations
         spec_by_key = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
     if key not in spec_by_key:
         raise InvalidDefinition(

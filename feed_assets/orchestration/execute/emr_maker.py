@@ -1,7 +1,7 @@
-"""The making of a run's rows as a job of EMR Serverless, by dagster-aws's Pipes client. Importing this loads boto3.
+"""A maker of a run's rows: a job of EMR Serverless, through dagster-aws's Pipes client. Importing this loads boto3.
 
-The run stays here: it pins, claims, records and publishes. The job makes, writes and audits the rows, and reports them
-by a message of Dagster Pipes (ADR 142).
+The run stays in this process, where it pins, claims, records and publishes. The job makes, writes and audits the rows,
+and reports them by a message of Dagster Pipes (ADR 142).
 """
 
 import logging
@@ -27,7 +27,7 @@ from feed_assets.runs.target_watch import LOOK_SECONDS, OFFLINE_LOOKS, TargetWat
 from feed_assets.targets.emr_serverless import RUNNING, client_of, code_of
 
 POLL_SECONDS = LOOK_SECONDS
-"""Seconds between two looks at a job. Its messages are read as often."""
+"""Seconds between two checks of a job, and between two readings of its messages."""
 
 _ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EmrMaker:
-    """A maker of rows on EMR Serverless. `conf` is the Spark configuration of the job, and `profile` the run's."""
+    """A maker of rows on EMR Serverless. `conf` is the job's Spark configuration. `profile` names the run's profile."""
 
     context: dg.AssetExecutionContext
     target: EmrServerless
@@ -46,9 +46,10 @@ class EmrMaker:
 
     @contextmanager
     def make(self, task: Task, board: Blackboard) -> Generator[RemoteRows]:
-        """Let a job make, write and audit the rows, and yield what it has reported.
+        """Let a job make, write and audit the rows. Yield the rows that the job reports.
 
-        Raise the error that the job reports, SparkDied if it ends without a report, and TargetLost if it never began.
+        Raise the error that the job reports. Raise SparkDied if the job began and failed without a report. Raise
+        TargetLost if the job is lost in another way, for example before it began.
         """
         job = _Job(client_of(self.target), self.watch)
         failure, report = self._run(job, {**order_of(task, board.url), "profile": self.profile})
@@ -67,7 +68,7 @@ class EmrMaker:
         raise SparkUnavailable("updates are not measured on EMR Serverless: expected another maker. Measure them here.")
 
     def _run(self, job: "_Job", order: Mapping[str, Any]) -> tuple[Exception | SystemExit | None, Report | None]:
-        """Run the job to its end. Cancel it if this run is stopped, or gives it up."""
+        """Run the job to its end. Cancel the job if this run is stopped, or if the job cannot be observed any more."""
         s3 = client_of(self.target, "s3")
         reader = _Messages(bucket=self.target.bucket, client=s3, interval=POLL_SECONDS)
         injector = PipesS3ContextInjector(bucket=self.target.bucket, client=s3)
@@ -87,7 +88,7 @@ class EmrMaker:
         return failure, reader.report
 
     def _parameters(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of the job. They have no secret: whoever may read the application may read them."""
+        """Return the parameters of the job, without secrets. All users who may read the application see them."""
         conf = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in sorted(self.conf.items()))
         submit = {"entryPoint": self.target.entry_point, "entryPointArguments": [self.target.module]}
         return {
@@ -114,9 +115,9 @@ class EmrMaker:
 
 
 class _Job:
-    """A client of EMR Serverless for one job. It remembers the job's state, and cancels it.
+    """A client of EMR Serverless for one job. The client stores the job's last state, and can cancel the job.
 
-    An interruption of the network is no end of the job: only OFFLINE_LOOKS looks in a row without an answer are.
+    After a failed request, it returns the last state. Only OFFLINE_LOOKS failed requests in a row raise an error.
     """
 
     def __init__(self, client: Any, watch: TargetWatch) -> None:
@@ -139,13 +140,13 @@ class _Job:
         return excerpt(self._answer["jobRun"].get("stateDetails") or "AWS names no reason")
 
     def start_job_run(self, **parameters: Any) -> dict[str, Any]:
-        """Start the job. botocore repeats the request with one token, so there is one job."""
+        """Start the job. If botocore repeats the request, it sends the same token, so there is only one job."""
         answer = self._client.start_job_run(**parameters)
         self._ids = {name: answer[name] for name in ("applicationId", "jobRunId")}
         return answer
 
     def get_job_run(self, **ids: str) -> dict[str, Any]:
-        """Return the state of the job, or its last one if AWS gives no answer."""
+        """Return the state of the job. If AWS does not answer, return the last known state."""
         try:
             self._answer = self._client.get_job_run(**ids)
             self._silent = 0
@@ -159,11 +160,11 @@ class _Job:
         return self._answer
 
     def get_dashboard_for_job_run(self, **ids: str) -> str:
-        """Return where to look. AWS's own URL has a token, and the caller would write it to the run's log."""
+        """Return a text in place of AWS's URL. The URL has a token, and the caller writes the result to a log."""
         return f"the job {ids['jobRunId']} in AWS's console"
 
     def cancel(self) -> None:
-        """Cancel the job unless it has ended. If AWS does not answer, it ends by itself, and publishes nothing."""
+        """Cancel the job unless it has ended. If AWS does not answer, the job ends by itself. It publishes nothing."""
         if not self._ids or self.state in _ENDED:
             return
         try:
@@ -173,13 +174,13 @@ class _Job:
 
 
 class _Messages(PipesS3MessageReader):
-    """The messages of a job. They can also be read if the job fails."""
+    """The messages of a job. They remain readable after the job has failed."""
 
     _handler: Any = None
 
     @property
     def expected_writer_count(self) -> int:
-        """Return 1, the driver. Dagster's own property would warn in each run that it is a preview."""
+        """Return 1, because only the driver writes. Dagster's own property logs a preview warning in each run."""
         return 1
 
     @contextmanager
@@ -200,7 +201,7 @@ class _Messages(PipesS3MessageReader):
 
 
 class _Client(PipesEMRServerlessClient):
-    """Dagster's client. Its own message readers are for CloudWatch, and it would warn of any other."""
+    """Dagster's client, without its warning about message readers that do not read CloudWatch."""
 
     def _read_messages(self, context: Any, session: Any, response: Any) -> None:
         """Do nothing: the thread of `_Messages` reads them."""

@@ -198,7 +198,7 @@ def _raise_what_failed(ended: Mapping[str, End]) -> None:
 
 
 def _stops_the_run(error: BaseException) -> bool:
-    """Return whether the run's other partitions would fail, too: its process has no working Spark, or no service."""
+    """Return whether the run's other partitions would fail, too: its target is lost, or a service has an outage."""
     return isinstance(error, TargetLost) or is_outage(type(error).__name__)
 
 

@@ -28,7 +28,7 @@ class PartnerComponent(DeclaredComponent, CsvModel):
         completeness: Rules for complete windows.
         description: A description for the UI.
         owners: Owners for the UI.
-        delimiter: The delimiter of CSV. Its other options are `quote`, `encoding`, `header` and `null_value`.
+        delimiter: The delimiter of CSV. Other options of CSV are `quote`, `encoding`, `header` and `null_value`.
     """
 
     feed: str

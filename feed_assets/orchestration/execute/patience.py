@@ -39,7 +39,7 @@ def _pause(interrupted: Event, seconds: float) -> None:
 
 
 def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
-    """Write why a run waits to its log and output, or to the terminal if the run is in the user's process."""
+    """Write why a run waits to the run's log. Also write it to the run's output, or to the user's terminal."""
     context.log.info(reason)
     if DRIVER in context.run.tags:
         _logger.warning(reason)
@@ -48,9 +48,9 @@ def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
 
 
 def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
-    """Return whether a run that is running by the ledger is over.
+    """Return whether a run is over although the ledger still lists it as running.
 
-    For a process on another host, Dagster's state of the run decides.
+    If its process is not known to be dead, for example on another host, Dagster's state of the run decides.
     """
     if is_dead(run.process):
         return True

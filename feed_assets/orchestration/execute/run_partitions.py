@@ -1,4 +1,4 @@
-"""The partitions that a Dagster run builds, as its compute target is chosen for them."""
+"""The partitions that a Dagster run builds. They decide which compute target the run gets."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,12 +33,12 @@ class RunPartitions:
 
     @property
     def name(self) -> str:
-        """Return the first partition, by which other requests name this one."""
+        """Return the path of the first partition. In other requests' texts, this path names the run."""
         return self.outputs[0].path if self.outputs else self.id
 
     @cached_property
     def outputs(self) -> list[Partition]:
-        """Return the partitions. Return [] if the run names none, which it is refused for later."""
+        """Return the partitions. Return [] if the run names none. Such a run fails later."""
         if self.node.partitions_def is None:
             return [self.node.partition(None)]
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
@@ -46,17 +46,17 @@ class RunPartitions:
             return [self.node.partition(key) for key in self.context.partition_keys] if is_named else []
 
     def are_history(self, now: datetime) -> bool:
-        """Return whether all partitions count as history, so that the run goes after new ones."""
+        """Return whether all partitions count as history. Such a run comes after runs of new partitions."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             return bool(self.outputs) and all(is_history(self.graph, output, now) for output in self.outputs)
 
     def resources(self, ledger: Ledger) -> Resources:
-        """Return what the run needs, if it was given nothing when it was requested."""
+        """Return the resources that the run needs. Call this only if the run did not get any with its request."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             return resources_of(self.graph, ledger, self.node, self.outputs, utc_now())
 
     def wait_for_turn(self, patience: Patience) -> None:
-        """Wait until the run can begin with one of its partitions, because no other run builds it."""
+        """Wait until no other run is building one of the partitions, so that this run can begin with it."""
         wait_for_turn(self._services, self.outputs, patience)
 
     def has_its_turn(self, patience: Patience) -> bool:

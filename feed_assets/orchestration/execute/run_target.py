@@ -1,4 +1,4 @@
-"""The compute target of a run: the run takes up the resources that it was given, or waits for others, and ends them."""
+"""The compute target of a run. The run takes the resources of its request, or waits for some, and returns them."""
 
 import logging
 from collections.abc import Collection, Generator, Mapping
@@ -64,7 +64,7 @@ class RunTarget:
 
     @cached_property
     def watch(self) -> TargetWatch:
-        """Return the watch on the target, which is the same for all partitions of the run."""
+        """Return the watch on the target. All partitions of the run share it."""
         return TargetWatch(self.ledger, self.name, self.target, self.allocation, utc_now, dataset=self.dataset)
 
     @property
@@ -74,7 +74,7 @@ class RunTarget:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Return what a materialization shows of the target."""
+        """Return metadata about the target for a materialization."""
         return {"compute target": self.name, "why this target": self.reason, "resources": str(self.resources.amount)}
 
 
@@ -90,9 +90,9 @@ def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
 
 
 def _of_the_run(values: Mapping[str, str]) -> tuple[dict[str, str], Secret[dict[str, dict[str, str]]]]:
-    """Return Spark's configuration and the profiles of the process, without what would change the run's own `values`.
+    """Return the process's Spark configuration and profiles, without keys that the run's `values` or resources set.
 
-    With it a run would take more than it was given, or go elsewhere.
+    With these keys, a run could use more than its resources, or another target.
     """
     fixed = RESOURCE_KEYS.union(values)
     own, profiles = settings().spark_conf.get_secret_value(), settings().spark_profiles.get_secret_value()
@@ -135,7 +135,7 @@ def run_target(partitions: RunPartitions, patience: Patience) -> Generator[RunTa
 
 
 def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
-    """Return the target that was given to the run when it was requested. Return None if it was taken back since."""
+    """Return the target that the run got when it was requested. Return None if the run has no target (any more)."""
     run, dataset = partitions.context.run, str(partitions.node.feed)
     allocation_id = run.tags.get(ALLOCATION)
     allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
@@ -148,14 +148,14 @@ def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
             ledger=ledger,
             dataset=dataset,
         )
-    _end(ledger, allocation.id)  # The settings have it no more.
+    _end(ledger, allocation.id)  # The settings no longer have this target.
     return None
 
 
 def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunTarget:
-    """Wait for a target that fits, as for other runs of the partition, in the same queue as all requests.
+    """Wait for a target that fits, in the same queue as all requests.
 
-    A run that has to wait for another run of its partition does so without a target.
+    If another run is building the run's partitions, first wait for that run, without a target.
     """
     now, resources = utc_now(), partitions.resources(ledger)
     entry = QueueEntry(partitions.id, resources, partitions.are_history(now), since=now, output=partitions.name)
@@ -165,7 +165,7 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
             place = _placement(ledger, entry, partitions.context.run.run_id, patience)
             if partitions.has_its_turn(patience) or not patience.seconds_left:
                 break
-            _end(ledger, entry.name, place.target)  # Another run has begun with the partition meanwhile.
+            _end(ledger, entry.name, place.target)  # Meanwhile another run has begun to build the partition.
     except BaseException:
         _end(ledger, entry.name)
         raise
@@ -174,7 +174,7 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
 
 
 def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
-    """Ask again and again until there is room. Raise ResourcesBusy if patience ends first, or no target will do."""
+    """Ask repeatedly until a target has room. Raise ResourcesBusy if patience ends first, or if no target fits."""
     has_told = False
     while True:
         now = utc_now()
@@ -196,7 +196,7 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
 
 
 def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: datetime) -> None:
-    """Wait until targets may have room: until the run is woken, or its last answers are too old."""
+    """Wait until targets may have room: the ledger wakes the run, or the last answers of the targets are too old."""
     until = patience.spent + LOOK_AGAIN.total_seconds()
     while patience.seconds_left and patience.spent < until:
         if resource_queue.is_woken(ledger, entry.name, last_look):
@@ -207,8 +207,8 @@ def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: dat
 def _stop_spark() -> None:
     """Stop the Spark of this process, so that its next run can start one on another target.
 
-    The watch on a dead target has stopped it in the JVM already, where no session is active then. If the JVM has ended,
-    no run of this process can start another Spark, and says so itself.
+    The watch on a dead target has already stopped Spark in the JVM, so no session is active there. If the JVM has
+    ended, no run of this process can start another Spark. The next run reports this error itself.
     """
     from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
     from pyspark import SparkContext  # PySpark takes a second to load
@@ -220,7 +220,7 @@ def _stop_spark() -> None:
 
 
 def _end(ledger: Ledger, allocation_id: str, target: str | None = None) -> None:
-    """Take a run's resources back, and let those look again that wait. If the ledger fails, a tick does it later."""
+    """Take a run's resources back, and wake the first waiting requests. If the ledger fails, a tick does it later."""
     with suppress(LedgerUnavailable), ledger.write() as connection:
         allocations.end(connection, {allocation_id})
         if target:

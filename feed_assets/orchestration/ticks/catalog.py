@@ -25,10 +25,10 @@ class Catalog:
     board: str
 
     def after(self, last: int, limit: int) -> list[tuple[int, Registered | None]]:
-        """Return the first log changes after a number: the state of a changed batch now, and None for other changes.
+        """Return the first log changes after `last` by number, each with the current state of its batch.
 
-        Other changes are returned, too, so that the subscriber's position advances. The log keeps a change until every
-        subscriber has read it.
+        A change of anything but a batch has None. Such changes are returned, too, so that the subscriber's position
+        advances. The log keeps a change until every subscriber has read it.
         """
         with self.ledger.read() as connection:
             changes = log.after(connection, last, _EVERYTHING, limit)

@@ -53,11 +53,11 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 
 
 def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> None:
-    """Take back the resources of compute targets whose run has ended, or never began. A repeated call changes nothing.
+    """Take resources of compute targets back if their run has ended or never began. A repeated call changes nothing.
 
-    So a kill costs no capacity for long: neither that of a run, nor that of a tick between its claim and its run. A run
-    that waits in Dagster's queue has not begun: it takes resources anew when it starts. Otherwise it would keep them
-    from the runs that hold the places for which it waits.
+    So the kill of a run, or of a tick after its claim, blocks resources only briefly. A run in Dagster's queue has not
+    begun. It gets new resources when it starts. Otherwise it would block resources, and might wait in the queue for
+    runs that need them.
     """
     if not targets():
         return

@@ -5,8 +5,8 @@
 | an update | the newest valid update of its partition, unless its run has reported it last | that run is active |
 | an event of an event table | the event | |
 | a window of a state table, at the grain of its partitions | complete: its materialization; else an observation | |
-| a check of an asset that no run makes | its newest result | |
-| results of others' checks, a mark, a waiver | an observation of the partition | |
+| an asset check that no run evaluates | its newest result | |
+| a result of any other check, a mark, a waiver | an observation of the partition | |
 | a feed's window that is, or was, bad or backfilled, at the grain of its partitions | an observation | |
 | anything else, or a path that can never be a partition | nothing | |
 
@@ -138,7 +138,7 @@ def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
 def _confirmed(tick: Tick, last: int) -> LogPosition:
     """Return the last position whose reports this instance has stored.
 
-    Return the beginning of the log if the log is new.
+    Return the beginning of the log if the log ends before this position: it is then a new log.
     """
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
     stored = storage.get_cursor_values({key}).get(key)
@@ -173,10 +173,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
 
 
 def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether Dagster's last report is about the newest update.
-
-    This holds only if the run that made the update has reported it.
-    """
+    """Return whether Dagster's last report is about the newest update, if the run of this update has reported it."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
@@ -228,7 +225,7 @@ _Place = tuple[dg.AssetKey, str | None]
 def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
     """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
-    Search the index, not the run's own log: Dagster writes the log first, so the log may be ahead. Only the newest
+    Search the index, not the run's own log: Dagster writes the run's log first, so it may be ahead. Only the newest
     reports are searched. An update with an older report is reported again.
     """
     keys = dict[dg.AssetKey, set[str | None]]()

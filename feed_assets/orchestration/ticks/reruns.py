@@ -17,7 +17,7 @@ UPDATES_PER_TICK = 100
 """Greatest number of updates that a tick reports. The next ticks report the others."""
 
 TOLD = 10
-"""Greatest number of updates that one report shows. Of the others, the report only has the number."""
+"""Greatest number of updates that one report shows. If there are more, the report has the number of the rest."""
 
 
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:

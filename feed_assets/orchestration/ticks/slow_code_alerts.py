@@ -52,7 +52,7 @@ def _cursor(feed: Feed) -> str:
 
 
 def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
-    """Yield of each open alert about slow code: its dataset, its name without the kind, and its reason."""
+    """Yield the dataset, the name without the kind, and the reason of each open alert about slow code."""
     for each in opened:
         kind, _, key = each.name.partition(":")
         if kind == SLOWER:

@@ -32,7 +32,7 @@ FAILING = "failing"
 """The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Attribute of a log record that names the subject of a tick's problem, for `feed-assets run`, which prints it."""
+"""Attribute of a log record with the subject of a tick's problem. `feed-assets run` prints the subject."""
 
 REPORTS = 500
 """Greatest number of reports to Dagster per tick."""
@@ -136,7 +136,7 @@ class Tick:
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """Failures by subject."""
     position: str = ""
-    """The log position up to which Dagster has all reports, once it has stored the reports of this tick."""
+    """The log position of this tick. Once Dagster has stored the tick's reports, it has all reports up to here."""
     is_complete: bool = True
     """True if no step has left work for the next tick."""
     raised: Exception | None = None
@@ -152,9 +152,9 @@ class Tick:
     def may_listen(self) -> bool:
         """Return whether this tick may wait for log changes.
 
-        Waiting would delay the tick's results, so the tick must have none. Waiting must not delay another sensor,
-        either: the daemon must evaluate the tick, with a thread for each sensor. A tick that somebody else evaluates,
-        such as a test, never waits.
+        Waiting would delay the tick's results, so the tick must have none. Waiting must not delay other sensors either,
+        so the daemon must evaluate each sensor in its own thread. A tick that the daemon does not evaluate, such as a
+        tick of a test, never waits.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None

@@ -30,7 +30,7 @@ _ORDINARY = {WindowState.OPEN, WindowState.COMPLETE}
 def partition_of(graph: Graph, change: LogEntry) -> Partition | None:
     """Return the asset's partition for a change.
 
-    For a window, return the partition with its time, or None if there is none.
+    For a window, return the partition with the window's time. Return None if there is no such partition.
     """
     node = graph.node(change.partition.feed)
     if address_of(change.partition):
@@ -96,9 +96,10 @@ def _window(
 
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
-    """Return the newest result of each asset check. For other checks, marks and waivers return an observation.
+    """Return the newest results of the checks that no run evaluates, and observations for all other changes.
 
-    A mark says that an output was made of bad data. A waiver is a person's permission to use it nevertheless.
+    Other changes are results of other checks, marks and waivers. A mark says that an output was made of bad data. A
+    waiver is a person's permission to use it nevertheless.
     """
     states = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [

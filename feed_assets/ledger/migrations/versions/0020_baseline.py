@@ -1,7 +1,7 @@
 """The tables of the ledger, and the view `partition_state` that engines and catalogs read (docs/state.md).
 
-A later migration that alters a table of the view drops the view first and creates it again. PostgreSQL keeps the grants
-of roles with CREATE OR REPLACE VIEW; SQLite has no roles.
+A later migration that alters a table of the view drops the view first and creates it again. On PostgreSQL,
+CREATE OR REPLACE VIEW keeps the grants of roles; SQLite has no roles.
 """
 
 import sqlalchemy as sa
@@ -40,7 +40,7 @@ FROM (SELECT feed, "partition", max(CASE WHEN state = 'published' THEN id END) A
 
 
 def upgrade() -> None:
-    """Create everything. `log_lock` may exist: on PostgreSQL it keeps two processes from being here at once."""
+    """Create all tables. `log_lock` may exist: on PostgreSQL it lets only one process run the migration at a time."""
     _log()
     _updates()
     _events()
@@ -50,7 +50,7 @@ def upgrade() -> None:
 
 
 def _log() -> None:
-    """Create the log, what follows it, and what holds a partition back."""
+    """Create the tables of the log and its readers, of the due list, and of pauses, closures and waivers."""
     op.create_table(
         "change",
         sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False, comment="commit order"),
@@ -160,7 +160,7 @@ def _log() -> None:
 
 
 def _updates() -> None:
-    """Create updates, what they were built from, runs, and checks."""
+    """Create the tables of updates and their inputs, of runs, and of checks."""
     op.create_table(
         "update_",
         sa.Column("feed", TEXT, nullable=False),
@@ -366,7 +366,7 @@ def _events() -> None:
 
 
 def _windows() -> None:
-    """Create windows and what is counted in them."""
+    """Create the tables of windows and of the reports that are counted in them."""
     op.create_table(
         "dataset",
         sa.Column("name", TEXT, nullable=False),
@@ -476,7 +476,7 @@ def _windows() -> None:
 
 
 def _services() -> None:
-    """Create alerts, keys of partners, and their files."""
+    """Create the tables of alerts, and of the keys, requests and files of partners."""
     op.create_table(
         "alert",
         sa.Column("name", TEXT, nullable=False),

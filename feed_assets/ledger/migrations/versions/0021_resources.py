@@ -10,7 +10,7 @@ down_revision = "0020"
 
 
 def upgrade() -> None:
-    """Create the tables, and the columns that lead to them."""
+    """Create the tables, and the columns that refer to their rows."""
     op.add_column(
         "run",
         sa.Column("placed", TEXT, comment="the compute target that it was given, and why; NULL: none is configured"),
