@@ -41,7 +41,8 @@ def parquet_records(
             check_columns(metadata := read_metadata(path))
             with pq.ParquetFile(path, metadata=metadata, read_dictionary=_texts(metadata)) as opened:
                 yield from _records(opened, served, place, columns)
-        except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
+        # pyarrow's own errors are of these classes.
+        except (ValueError, LookupError, NotImplementedError, OSError) as error:
             raise SourceUnavailable(
                 f"{file.key} cannot be read as Parquet: {str(error).splitlines()[0]} Have it corrected or removed."
             ) from error

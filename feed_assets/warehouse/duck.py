@@ -90,7 +90,7 @@ class DuckDB(Engine):
         with _TURN, opened_at(self._path) as opened:
             connection = _DuckConnection(opened)
             if _CHECKED.get(self._path) != (state := _file_state(self._path)):
-                _refuse_replaced_functions(connection)
+                _refuse_code(connection)
                 _CHECKED[self._path] = state
             yield connection
 
@@ -128,6 +128,7 @@ class DuckDB(Engine):
                 raise InvalidShape(f"{other} and {each.name} are the same name in DuckDB. Rename one of the fields.")
 
 
+_TRIGGERS = "SELECT trigger_name, schema_name, table_name FROM system.main.duckdb_triggers()"
 _FUNCTIONS = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE "
 
 
@@ -140,7 +141,7 @@ def _built_in() -> frozenset[str]:
 
 _FileState = list[tuple[int, int, int]]
 _CHECKED: dict[str, _FileState] = {}
-"""For each file, its state when its macros were checked last. The check takes longer than opening the file."""
+"""For each file, its state when its code was checked last. The check takes longer than opening the file."""
 
 
 def _file_state(path: str) -> _FileState:
@@ -152,8 +153,8 @@ def _file_state(path: str) -> _FileState:
     return [(each.st_ino, each.st_size, each.st_ctime_ns) for each in stats]
 
 
-def _refuse_replaced_functions(connection: "_DuckConnection") -> None:
-    """Raise LoadFailed if a macro of the file replaces a function or operator of DuckDB.
+def _refuse_code(connection: "_DuckConnection") -> None:
+    """Raise LoadFailed if a macro of the file replaces a function or operator of DuckDB, or if a table has a trigger.
 
     Our statements would run it, and it can read each file that this process can. The check itself uses neither.
     """
@@ -162,6 +163,13 @@ def _refuse_replaced_functions(connection: "_DuckConnection") -> None:
         raise LoadFailed(
             f"the warehouse's file has a macro {replaced[0]}, which replaces the function of DuckDB: expected none, "
             f"because our statements would run it. Find out who made it, then DROP MACRO {quoted(replaced[0])}."
+        )
+    has_triggers = "duckdb_triggers" in _built_in()  # From DuckDB 2.0 on.
+    for name, schema, table in sorted(connection.execute(_TRIGGERS)) if has_triggers else ():
+        raise LoadFailed(
+            f"the warehouse's file has a trigger {name} on {schema}.{table}: expected none in this file, because our "
+            "statements may run it with the rights of the loader. Find out who made it, then "
+            f"DROP TRIGGER {quoted(name)} ON {quoted(schema)}.{quoted(table)}."
         )
 
 

@@ -71,6 +71,11 @@ class TableState(NamedTuple):
     problem: str | None
 
 
+_LONGEST_SHAPE = 1 << 20
+"""Greatest number of characters of a shape. A table with thousands of columns needs fewer."""
+
+_LONGEST_HOLDER = 200
+
 _TABLES = (
     LoaderTable(
         "tables",
@@ -146,9 +151,9 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
     current_holder, seen_at = _lease(connection)
     if current_holder != holder:
         raise WarehouseTaken(
-            f"{current_holder} loads this warehouse, and was last seen at {seen_at:%Y-%m-%d %H:%M:%S%z}: expected only "
-            f"one loader. End this one, or the other; {seconds:g} s after its last sign of life the warehouse "
-            "is free."
+            f"{current_holder[:_LONGEST_HOLDER]} loads this warehouse, and was last seen at "
+            f"{seen_at:%Y-%m-%d %H:%M:%S%z}: expected only one loader. End this one, or the other; {seconds:g} s after "
+            "its last sign of life the warehouse is free."
         )
 
 
@@ -202,7 +207,8 @@ def shape(connection: Connection, topic: str) -> Shape | None:
 
 def _table(connection: Connection, topic: str) -> tuple[int | None, Shape | None, str | None]:
     where = f"WHERE topic = {literal(topic)}"
-    rows = connection.execute(f"SELECT schema_id, shape, topic_id FROM {STATE}.tables {where}")
+    shape_text = f"left(shape, {_LONGEST_SHAPE})"  # What is cut is invalid JSON, and stops this table alone.
+    rows = connection.execute(f"SELECT schema_id, {shape_text}, topic_id FROM {STATE}.tables {where}")
     if not rows:
         return None, None, None
     try:

@@ -184,7 +184,7 @@ def missing(*days: int) -> Expected:
     return Expected(at(1), at(30), 0, {f"2019-11-{number:02}": at(number + 1, 6) for number in days})
 
 
-def test_the_alert_names_the_first_partitions_and_says_how_many_more_are_missing():
+def test_the_alert_names_the_first_partitions_says_how_many_more_are_missing_and_reports_have_its_words():
     assert not_there("web/raw/v1.0", missing(2), is_all=True) == (
         "1 partition of web/raw/v1.0 is not there: 2019-11-02 (expected since 2019-11-03 06:00 UTC). Ask its owner. If "
         "one will never come, say so: `feed-assets state close web/raw/v1.0 2019-11-02 --why …`."
@@ -198,9 +198,6 @@ def test_the_alert_names_the_first_partitions_and_says_how_many_more_are_missing
     assert "2019-11-05 (expected since 2019-11-06 06:00 UTC) and 4 more. Ask its owner." in many
     assert "2019-11-06" not in many.replace("2019-11-06 06:00", "")
     assert not_there("web/raw/v1.0", missing(*range(1, 29)), is_all=False).startswith("28 or more partitions of ")
-
-
-def test_late_partitions_are_reported_in_the_words_of_the_alert():
     assert late_of(missing(2, 3), ["2019-11-03", "2019-11-04"]) == {
         "2019-11-03": "expected since 2019-11-04 06:00 UTC, and late"
     }

@@ -2,11 +2,14 @@
 
 import io
 import json
+from unittest.mock import MagicMock
 
+import pyarrow as pa
 import pytest
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources import parquet_rows
 from feed_assets.sources.event_files import FileEvents
 from feed_assets_tests.support.counted_blackboards import Counting
 from feed_assets_tests.support.damaged_parquet import footers_that_end_processes
@@ -162,13 +165,18 @@ def test_files_that_are_none_are_left_out_and_sub_folders_are_read(board, kind):
     assert names(read_all(FileEvents(board, FOLDER, kind))[0]) == ["c-1"]
 
 
-def test_an_unreadable_file_does_not_block_earlier_files(local_board):
+def test_an_unreadable_file_does_not_block_earlier_files(local_board, monkeypatch):
     put(local_board, "1", encoded("parquet", rows(1)))
     put(local_board, "2", b"nonsense")
     source = FileEvents(local_board, FOLDER, "parquet")
     batch = source.read(None, 10)
     assert (names(batch.events), batch.is_complete) == (["c-1"], False)
     with pytest.raises(SourceUnavailable, match=f"{FOLDER}/2 cannot be read as Parquet: .*Have it corrected"):
+        source.read(batch.position, 10)
+    damage = pa.lib.ArrowIndexError("index with value of 39 is out-of-bounds")  # Of a damaged dictionary page.
+    monkeypatch.setattr(parquet_rows, "_records", MagicMock(side_effect=damage))
+    put(local_board, "2", encoded("parquet", rows(1)))
+    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/2 cannot be read as Parquet: index with value of 39"):
         source.read(batch.position, 10)
 
 

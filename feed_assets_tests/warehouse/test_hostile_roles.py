@@ -207,6 +207,26 @@ def test_a_macro_that_replaces_a_function_of_duckdb_stops_the_loads(tmp_path, pa
     check_table(target.engine, one)
 
 
+def test_a_trigger_in_a_file_of_duckdb_stops_the_loads_before_it_runs(tmp_path, pair):
+    one, _ = pair
+    path = tmp_path / "warehouse.db"
+    load(target := target_of(f"duckdb://{path}"), one)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE loot (a text)")
+        connection.execute(
+            "CREATE TRIGGER thief AFTER UPDATE ON feed_assets.lease FOR EACH STATEMENT "
+            "INSERT INTO loot SELECT content FROM read_text('/proc/self/environ')"
+        )
+    one.publish("1", row(2))
+    with pytest.raises(LoadFailed, match=r'a trigger thief .* DROP TRIGGER "thief" ON "feed_assets"\."lease"'):
+        load(target, one)
+    with duckdb.connect(str(path)) as connection:
+        assert connection.execute("FROM loot").fetchall() == []
+        connection.execute('DROP TRIGGER "thief" ON "feed_assets"."lease"')
+    load(target, one)
+    check_table(target.engine, one)
+
+
 def test_a_macro_that_a_killed_process_left_in_the_log_of_the_file_stops_the_loads(tmp_path, pair):
     one, _ = pair
     path = tmp_path / "warehouse.db"
@@ -225,7 +245,7 @@ def test_a_macro_that_a_killed_process_left_in_the_log_of_the_file_stops_the_loa
 
 def test_macros_are_checked_again_only_after_a_change_of_the_file(tmp_path, monkeypatch):
     checks = list[None]()
-    monkeypatch.setattr(duck, "_refuse_replaced_functions", lambda _: checks.append(None))
+    monkeypatch.setattr(duck, "_refuse_code", lambda _: checks.append(None))
     engine = engine_of(f"duckdb://{tmp_path / 'warehouse.db'}")
     for _ in range(3):
         with engine.open() as connection:

@@ -154,7 +154,15 @@ def test_a_state_table_of_another_form_stops_the_loader_until_it_is_back(world, 
     check(world, loading.engine)
 
 
-@each_case("shape", ["{}", "no JSON", '{"columns": [{"name": "id", "kind": {"name": "no kind"}}], "key": ["id"]}'])
+@each_case(
+    "shape",
+    [
+        "{}",
+        "no JSON",
+        " " * (1 << 20) + "{}",
+        '{"columns": [{"name": "id", "kind": {"name": "no kind"}}], "key": ["id"]}',
+    ],
+)
 def test_a_shape_that_no_load_has_written_stops_its_table(world, loading, shape):
     where = f"WHERE topic = '{world.name}'"
     with opened(loading.engine) as connection:
