@@ -25,7 +25,7 @@ FOLDER = "services"
 """The folder in the home with the files."""
 
 LONGEST_FILE = 65_536
-"""The most bytes of a file that are read."""
+"""Maximum number of bytes that are read of a file."""
 
 Figures = Mapping[str, float]
 """Numbers of a service by name. A name that ends with `_timestamp_seconds` is a time (UTC, since 1970)."""

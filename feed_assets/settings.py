@@ -74,7 +74,7 @@ class Declaring(BaseSettings):
     partitions_per_run: int = Field(default=20, ge=1)
     """Maximum number of partitions of a dataset that one run builds, if several are ready.
 
-    With 1, each has its own run.
+    With 1, each partition has its own run.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -183,7 +183,7 @@ class Settings(Declaring):
     slower_factor: Times = Field(default=2, ge=0, le=1_000_000)
     """Factor by which a dataset's newest code may slow down its updates by events.
 
-    Beyond it, an alert opens; 0 means never.
+    A greater slowdown opens an alert; 0 means that no alert opens.
     """
 
     alert_webhook: Webhook | None = None

@@ -1,7 +1,7 @@
 """Delivery of alerts: always to the log; to a webhook, by mail and by apprise if they are configured.
 
 Each delivery is recorded per channel, after it has succeeded. If the process is killed before that, the alert is
-delivered again with the same id. An answer that arrives too late has the same effect.
+delivered again with the same id. An alert is also delivered again if the channel's answer arrives too late.
 """
 
 import hashlib
@@ -117,7 +117,7 @@ def _delivery_error(
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raise AlertChannelDown if that takes too long, because other notices would, too."""
+    """Deliver a notice. Raise AlertChannelDown if the delivery takes too long: further deliveries would, too."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:

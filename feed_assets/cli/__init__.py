@@ -35,7 +35,7 @@ __all__ = ["app", "collect_rarely", "errors_in_a_line", "main"]
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,  # its options would be in every `--help`; the command `completion` prints the script
+    add_completion=False,  # Otherwise its options would be in every `--help`. Use the command `completion`.
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )

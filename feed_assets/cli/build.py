@@ -106,7 +106,7 @@ def build(
 
 
 def _views(graph: "Graph", services: "Services", planned: "list[Planned]") -> tuple[PlannedView, ...]:
-    """Return the plan. Its reasons say on which compute target each run would be now."""
+    """Return the plan. Its reasons name the compute target on which each run would start now."""
     from feed_assets.orchestration.decide.resource_requests import preview
 
     places = preview(graph, services.ledger, {each.output: each.bytes for each in planned}, services.now())

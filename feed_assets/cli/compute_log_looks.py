@@ -10,9 +10,10 @@ PROBE = b"probe"
 
 
 def look_at_compute_logs(folder: Path) -> str:
-    """Return where the instance in `folder` keeps the output of runs. If it is a store, write, read and delete there.
+    """Return where the instance in `folder` keeps the output of runs. If that is a store, test it.
 
-    The class that `dagster.yaml` names is loaded, so that only a home that uses dagster-aws imports it.
+    The test writes, reads and deletes an object. Only the class that `dagster.yaml` names is loaded, so dagster-aws is
+    imported only if the home uses it.
     """
     import dagster as dg
 

@@ -28,9 +28,9 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
-    """Return, for each partition, an error if its update differs from the ledger's record, or a note if it may.
+    """Return, for each partition, an error if its update differs from the ledger's record, or a note if it may differ.
 
-    Each value is the pair (error, note); a missing one is ''.
+    Each value is the pair (error, note); a missing text is ''.
     """
     from feed_assets.ledger.updates import recorded
     from feed_assets.runs.deep_verification import edits_of

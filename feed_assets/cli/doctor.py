@@ -213,7 +213,7 @@ class _Doctor:
         return f"free: {listed}"
 
     def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
-        """Return, by the name of another clock, the pair of this machine's time and that clock's time.
+        """Return pairs of this machine's time and another clock's time, keyed by the name of the other clock.
 
         Clocks that cannot be read are left out.
         """

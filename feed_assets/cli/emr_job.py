@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _carried_out(module: str, order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report. What goes wrong before the rows are begun is the target's fault: its code, or its rights."""
+    """Return the report. An error before the rows are made is the target's fault: wrong code or missing rights."""
     from feed_assets.feeds.opened import open_board
     from feed_assets.runs import remote_making
     from feed_assets.runs.services import Boards, spark_maker
@@ -57,7 +57,7 @@ def _recipe(module: str, order: Mapping[str, Any]) -> "Recipe":
 
 
 def _started(settings: "Settings") -> "Settings":
-    """Start Spark with our configuration, and with the master that `spark-submit` has. Return the settings for it."""
+    """Start Spark with our configuration, but with the master of `spark-submit`. Return the settings of this Spark."""
     from pyspark.sql import SparkSession
 
     from feed_assets.spark.session import conf

@@ -171,7 +171,7 @@ def _takes(
 ) -> dict[str, DueView]:
     """Return the propagations (events with one correlation id) that each partition's next run takes.
 
-    A partition that also waits for an input takes none: all of them are shown as `later`.
+    If a partition also waits for an input, its run takes no propagation: all are shown as `later`.
     """
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts

@@ -59,7 +59,7 @@ def _of_ledger(now: datetime) -> Iterator[Figure]:
 
 
 def _of_targets(now: datetime) -> Iterator[Figure]:
-    """Yield the figures of compute targets, by their last answers. There are none if none is configured."""
+    """Yield the figures of compute targets, by their last answers. Yield nothing if no target is configured."""
     from feed_assets.cli.loaded_location import ledger_of_settings
     from feed_assets.ledger import allocations, resource_queue, target_probes
     from feed_assets.settings import settings
@@ -85,7 +85,7 @@ def _of_targets(now: datetime) -> Iterator[Figure]:
 
 
 def _of_dagster(now: datetime) -> Iterator[Figure]:
-    """Yield the figures of Dagster's daemon. There are none if Dagster was never used in this home."""
+    """Yield the figures of Dagster's daemon. Yield nothing if Dagster was never used in this home."""
     from feed_assets.cli.loaded_location import found_instance
 
     if (opened := found_instance(home())) is None:

@@ -57,7 +57,7 @@ def init(
 
 
 def _elsewhere(name: str, feed: str, variables: list[str]) -> str:
-    """Return a note for users whose settings point elsewhere, so that commands would not find the sample."""
+    """Return a note for users whose settings point to other places, where commands would not find the sample."""
     are = f"{' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} set"
     return (
         f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample is. Unset "

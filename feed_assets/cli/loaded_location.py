@@ -70,7 +70,7 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
 def reach(*folders: Path) -> None:
     """Let Python find modules in these folders, after the installed ones.
 
-    `python -m` and Dagster put such folders first, so that a file in them may hide a library.
+    `python -m` and Dagster put such folders first. A file in such a folder may then hide a library.
     """
     sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
 
@@ -153,7 +153,7 @@ def open_instance() -> "dg.DagsterInstance":
 
 
 def found_instance(folder: Path) -> "dg.DagsterInstance | None":
-    """Open a home's Dagster instance as it is. Return None if it has none."""
+    """Open a home's Dagster instance as it is. Return None if the home has no instance."""
     if not (folder / "dagster.yaml").exists():
         return None
     import dagster as dg
@@ -188,9 +188,9 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """Make the home folder, with our dagster.yaml if it has none. Set DAGSTER_HOME for all processes started here.
 
     Dagster's tables are made here, too, by one process at a time. Two processes at once would leave two schema versions
-    in Dagster's SQLite database, permanently. If a process was killed meanwhile, Dagster itself completes the tables.
-    An existing home keeps its permissions, and a warning is printed if other users can read it. Raise HomeBusy if
-    another process works here for more than `patience` seconds.
+    in Dagster's SQLite database, permanently. If a process was killed while it made the tables, Dagster itself
+    completes them. An existing home keeps its permissions, and a warning is printed if other users can read it. Raise
+    HomeBusy if another process works here for more than `patience` seconds.
     """
     import dagster as dg
 

@@ -34,8 +34,8 @@ PATH = "/metrics"
 
 
 def serve(host: str, port: int) -> None:
-    """Serve the figures until a signal. Raise InvalidSetting if nothing can listen there."""
-    settings()  # which say whether lines are JSON, before the first one
+    """Serve the figures until a signal arrives. Raise InvalidSetting if no server can listen at this address."""
+    settings()  # Read them before the first line is printed: they say whether lines are JSON.
     with listening(host, port) as server:
         say(f"metrics are at http://{host}:{server.server_port}{PATH}")
         stopping = stopped_by_signals()
@@ -77,7 +77,7 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = READ_SECONDS
 
     def handle(self) -> None:
-        """Answer a request. End the connection if the request takes too long: one byte at a time is never silent."""
+        """Answer a request. End the connection if the request takes too long, even if single bytes still arrive."""
         self._deadline = Timer(READ_SECONDS, self._end)
         self._deadline.start()
         try:

@@ -66,7 +66,7 @@ class Started:
 
 
 def stop_once() -> None:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP raise KeyboardInterrupt; later ones do not disturb the clean-up."""
+    """Let the first Ctrl-C, SIGTERM or SIGHUP raise KeyboardInterrupt; later signals do not disturb the clean-up."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         for number in _STOP:
@@ -112,7 +112,7 @@ def group(
 
 
 def end(groups: "Sequence[Started]") -> None:
-    """End some groups at the same time, so that a process that is finishing can still use those of other groups."""
+    """End some groups at the same time, so that a finishing process can still use processes of other groups."""
     # The first round may miss a process that is just starting, because it does not have the variable GROUP yet.
     for _ in range(2):
         _end_families({each.process.pid: _all_of(each) for each in groups})
@@ -151,7 +151,7 @@ def _lives(process: "psutil.Process") -> bool:
 def _all_of(started: Started) -> "list[psutil.Process]":
     """Return a process with its descendants, and other processes that carry the same mark in their environment.
 
-    Those are processes whose parents have ended, such as a run of a killed daemon.
+    These other processes have lost their parents, such as a run of a killed daemon.
     """
     import psutil
 

@@ -60,8 +60,8 @@ def ready(
 def _web_answers(port: int) -> None:
     """Raise NotReady unless the web UI answers a request with its token. No other server gets the token.
 
-    While the web UI is down, any user of this machine can listen at its port. So the server proves first that it has
-    the token, and gets it over the same connection.
+    While the web UI is down, any user of this machine can listen at its port. So the server first proves that it has
+    the token. Only then is the token sent, over the same connection.
     """
     from http.client import HTTPConnection  # few commands need it
 
@@ -82,7 +82,7 @@ def _web_answers(port: int) -> None:
 
 
 def _has_loaded(port: int) -> None:
-    """Raise NotReady unless a code server has loaded its code. Its own health check passes without."""
+    """Raise NotReady unless a code server has loaded its code. The server's own health check does not require this."""
     from dagster._api.list_repositories import sync_list_repositories_grpc
     from dagster._core.errors import DagsterUserCodeProcessError, DagsterUserCodeUnreachableError
     from dagster._grpc.client import DagsterGrpcClient

@@ -58,7 +58,7 @@ def run(
 
 
 def quietly(doing: "Progress") -> "Callable[[str], None]":
-    """Return a function that prints a runner's steps. Before Spark starts, it hides Spark's banner."""
+    """Return a function that prints a runner's steps. Before Spark starts, this function hides Spark's banner."""
 
     def hear(step: str) -> None:
         if step == STARTING_SPARK:
@@ -67,7 +67,7 @@ def quietly(doing: "Progress") -> "Callable[[str], None]":
             from feed_assets.spark.session import heap_in_words
 
             hide_banner(keeps_traces=are_wanted())
-            has_targets = bool(settings().targets.get_secret_value())  # which say the heap of each run
+            has_targets = bool(settings().targets.get_secret_value())  # Targets define the heap of each run.
             step += "" if has_targets else heap_in_words(settings())
         doing.say(step)
 

@@ -45,7 +45,7 @@ class GridPartitionView(View):
 
 
 class MarkView(View):
-    """Two times of a row of the grid: the end of its data without a hole, if known, and the end of its data."""
+    """Two times of a grid row: the time up to which its data have no hole, if known, and the end of its data."""
 
     dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
     of: str
@@ -63,7 +63,7 @@ class RowView(MarkView):
 class ReasonView(View):
     """Partitions of one row in one state, and the reason of the first one. `all` has every partition.
 
-    It is used for links, and is not printed.
+    `all` is used for links, and is not printed.
     """
 
     all: Annotated[tuple[Partition, ...], Field(exclude=True)]

@@ -112,7 +112,7 @@ def _signals() -> Generator[_Signals]:
     ignored = {number for number, handler in handlers.items() if handler is signal.SIG_IGN}
     before = {number: handler for number, handler in handlers.items() if number not in ignored}
     # `nohup`, and a shell that starts a background process, let the process ignore signals. Spark and Dagster would
-    # handle these signals nevertheless, so they are blocked.
+    # handle these signals nevertheless, so the ignored signals are blocked.
     signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
     signals = _Signals(inbox, before)
     fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""Checks of `feed-assets doctor` for compute targets: what is free of each, or since when it gives no answer."""
+"""Checks of `feed-assets doctor` for compute targets: the free resources of each, or since when it gives no answer."""
 
 import os
 from collections.abc import Callable
@@ -43,9 +43,9 @@ class TargetLooks:
         return f"{kind}, {room.in_words}, {room.queued} applications wait there"
 
     def _room(self, name: str) -> "Room":
-        """Return the room as runs see it: less what they have, and offline since the first look without an answer.
+        """Return the target's free resources as runs see them, or since when the target gives no answer.
 
-        Without a ledger no run has any, and the target is asked alone.
+        Without a ledger, no resources of runs are known, so only the target's own answer counts.
         """
         from feed_assets.ledger import allocations
         from feed_assets.ledger.database import found_ledger

@@ -58,12 +58,12 @@ def _read_form_of_lines() -> None:
     """Read the settings, which say whether lines are JSON: the command may have failed before it read them."""
     from feed_assets.settings import settings
 
-    with suppress(InvalidSetting, SecretUnavailable):  # of which the command's own error tells
+    with suppress(InvalidSetting, SecretUnavailable):  # The command's own error reports this.
         settings()
 
 
 def _error_text(error: Exception) -> str:
-    """Return an error's own words if it is ours or the system's. For others, return one line without secrets."""
+    """Return an error's own words if it is ours or the system's. For other errors, return one line without secrets."""
     if isinstance(error, FeedAssetsError | OSError):
         return str(error)
     line = f"{type(error).__name__}: {masked(' '.join(str(error).split()))}"

@@ -87,10 +87,10 @@ def ui(
 
 
 def _serve(config: "Settings", folder: Path, port: int, target: str, token: str, lines: "UiLines") -> None:
-    """Start all processes, and print news until the shared Spark ends. Then end the processes and count its builds.
+    """Start all processes, and print news until the shared Spark ends. Then end them, and record which builds failed.
 
-    The caller starts all of them again. The new Spark gets a new token, because another user could take the port of the
-    old one, and would get the old token from our runs. Raise ProcessFailed if another process ends by itself.
+    The caller starts all processes again. The new Spark gets a new token, because another user could take the old
+    Spark's port and receive the old token from our runs. Raise ProcessFailed if another process ends by itself.
     """
     from feed_assets.runs import spark_deaths
     from feed_assets.runs.services import Services
@@ -157,7 +157,7 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
     log.parent.mkdir(0o700, exist_ok=True)
     with suppress(FileNotFoundError):
-        log.replace(log.with_name("connect.log.old"))  # It says why an earlier Spark has ended.
+        log.replace(log.with_name("connect.log.old"))  # The old log says why an earlier Spark has ended.
     _environment(log.parent)
     values = _server_conf(port, config)
     echo(f"starting Spark with {in_words(values)}...")
@@ -210,8 +210,8 @@ def _server_conf(port: int, config: "Settings") -> dict[str, str]:
 def _target(module: str | None) -> str:
     """Return what Dagster loads through `project_code`: the named module, or else the project's.
 
-    Return '' if no module is named and there is a `workspace.yaml`. The module is loaded here first. Otherwise a UI
-    without assets would start if the module has a mistake. Raise ModuleNotLoaded in this case.
+    Return '' if no module is named and there is a `workspace.yaml`. The module is loaded here first, and
+    ModuleNotLoaded is raised if it has a mistake. Otherwise a UI without assets would start.
     """
     from feed_assets.cli.project_code import attribute_for
 

@@ -253,7 +253,7 @@ class ReportedView(View):
     reasons: tuple[RejectedView, ...] = ()
 
     def plus(self, outcome: "ReportOutcome") -> Self:
-        """Return the sum of this outcome and that of one more batch of reports."""
+        """Return the sum of this outcome and the outcome of one more batch of reports."""
         sums = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
         return self.model_copy(update={**sums, "rejected": self.rejected + len(outcome.rejected)})
 

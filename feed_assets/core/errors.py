@@ -203,7 +203,7 @@ class WarehouseBusy(WarehouseUnavailable):
 
 
 class TableBusy(WarehouseUnavailable):
-    """A transaction of another program has locked a table, or its load needs too much memory. Others are loaded."""
+    """Another program has locked a table, or the table's load needs too much memory. Other tables are loaded."""
 
 
 class LoadFailed(FeedAssetsError):

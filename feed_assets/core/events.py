@@ -105,7 +105,7 @@ class WriteEvent:
     def has_new_data(self) -> bool:
         """Return whether the event may bring new data.
 
-        Return False only if the event's writer states that there are none.
+        Return False only if the event's writer states that the event has no new data.
         """
         return self.context.get(NO_NEW_DATA) is not True
 

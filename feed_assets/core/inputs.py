@@ -35,7 +35,7 @@ class UpdateInput:
 
     partition: Partition
     is_required: bool = True
-    """True if the output waits for it. Otherwise it is read only if it has a valid update."""
+    """True if the output waits for the partition. If False, the partition is read only if it has a valid update."""
     ignores_quality: bool = False
     beyond: Beyond | None = None
     checks: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class UpdateInput:
         return str(self.partition) if self.is_required and not self.pins(facts, choice) else None
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:
-        """Return why the existing data are not enough. Return None if they are."""
+        """Return why the existing data are not enough. Return None if they are enough."""
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
@@ -82,7 +82,7 @@ class UpdateInput:
         return self.needed if self.missing(facts, choice) or self.behind(facts, choice) else ()
 
     def problem(self, facts: Facts) -> str | None:
-        """Return why the quality of the input blocks its readers. Return None if it does not."""
+        """Return why the quality of the input blocks its readers. Return None if it does not block them."""
         if self.ignores_quality:
             return None
         if self.checks:
@@ -217,7 +217,7 @@ class WindowInput:
         return self.counted or tuple(each for each in self.windows if not _recorded(facts, each).pin(each))
 
     def problem(self, facts: Facts) -> str | None:
-        """Describe the problems of the windows that a run reads. Return None if they have none."""
+        """Describe the problems of the windows that a run reads. Return None if these windows have no problems."""
         if self.ignores_quality:
             return None
         read_windows = [

@@ -177,7 +177,7 @@ def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, a
 def _is_enough(policy: Late, grown: Growth) -> bool:
     """Return whether the size thresholds are met.
 
-    If there are none, every change is enough, except if the policy has an age.
+    Without thresholds, every change is enough, unless the policy has an age.
     """
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []

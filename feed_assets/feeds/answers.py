@@ -49,8 +49,8 @@ class Answers:
     def within(self, ask: Callable[[], T], ends: float = float("inf")) -> T:
         """Return what `ask` returns, or raise the error of `ask`.
 
-        Raise OSError after ANSWER_SECONDS, or at once in a pause, or if the listing had to end before now, at `ends`.
-        An abandoned request keeps its thread until it ends. Until then no request is sent, so threads do not pile up.
+        Raise OSError after ANSWER_SECONDS, at once during a pause, or if the listing's end time `ends` has passed. An
+        abandoned request keeps its thread until it ends. Until then no request is sent, so threads do not pile up.
         """
         if not self._ended.is_set() or self._now() < self._until:
             raise OSError(f"{self._problem}, and it will be asked again in a minute or later")
@@ -67,7 +67,7 @@ class Answers:
         try:
             return in_time(answer, lambda: self._now() > over, ())
         except TimeoutError:
-            if ended.is_set():  # `ask` has ended, so the error is its own.
+            if ended.is_set():  # `ask` has ended, so `ask` itself has raised the error.
                 raise
             error, self._ended = self._paused(f"no answer within {ANSWER_SECONDS:g} s"), ended
             raise error from None

@@ -1,8 +1,8 @@
 """Reading of partitions of appendable feeds: the newest valid update of every batch, as one set.
 
-A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded like any
-other partition. The set has the newest valid update of each batch. A batch without a valid update is left out, and
-listed with the reasons.
+A batch is a partition whose key has one segment more than its parent's key. So it is written, named, invalidated and
+downloaded like any other partition. The set has the newest valid update of each batch. A batch without a valid update
+is left out, and listed with the reasons.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class SetReading:
 
     @property
     def updates(self) -> tuple[Update, ...]:
-        """Return one valid update of each batch, in order. Skip batches without one, and batches that were replaced."""
+        """Return one valid update of each batch, in order. Skip batches that have none or were replaced."""
         return tuple(batch.update for batch in self.batches if batch.update and batch.partition not in self.replaced)
 
     @cached_property
@@ -49,7 +49,7 @@ class SetReading:
 
 
 def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading:
-    """Return the newest valid update of every batch. With `as_of` (timezone-aware) only ids up to then count.
+    """Return the newest valid update of every batch. With `as_of` (timezone-aware) only ids up to this time count.
 
     A call costs one listing of prefixes, and one reading for each batch, eight batches at a time.
     """

@@ -63,7 +63,7 @@ class Blackboard:
         """Open the blackboard at a URL. By default S3 credentials come from boto3's chain.
 
         `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty store. Only another team's
-        blackboard has a `name`: it is read-only, and errors contain the name.
+        blackboard has a `name`. Such a blackboard is read-only, and its errors contain the name.
         """
         if root := stores.local_root(url):
             return cls(url, LocalClient(stores.local_store(url, root, create, name), root), root, name=name)
@@ -107,7 +107,7 @@ class Blackboard:
         return self.pager(prefix)(after)
 
     def pager(self, prefix: str) -> Callable[[str], Page]:
-        """Return `page` for one search. In another team's bucket, all its requests together have a time limit."""
+        """Return `page` for one search. In another team's bucket, all requests of the search share a time limit."""
         pages = self._pages.listing() if self._pages and self._theirs else self._pages
 
         def page(after: str) -> Page:
@@ -133,7 +133,7 @@ class Blackboard:
         other stores after it: do not mix such names.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
-            metas = self._objects(prefix, first[:-1])  # Stores list only keys after a given one.
+            metas = self._objects(prefix, first[:-1])  # Stores list only keys after a given key.
             listed = [_file(meta) for meta in metas if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(

@@ -149,7 +149,7 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
                     if len(segments) < DEPTH and (f"{key}/" > after or after.startswith(f"{key}/")):
                         pending.append([*segments, entry.name])
                 elif key > after and entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):  # Removed meanwhile.
+                    with suppress(FileNotFoundError):  # The file was removed meanwhile.
                         yield _meta(key, entry.stat(follow_symlinks=False))
 
 

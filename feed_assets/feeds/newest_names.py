@@ -48,7 +48,7 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
-    """Yield the names after `start` in lists, newest first. For each list, search for the page before the last list."""
+    """Yield the names after `start` in lists, newest first. Search for each list just before the previous list."""
     first = head = pages(start)
     within = pages
     while True:
@@ -105,7 +105,7 @@ def _up_to(pages: _Pages, last: str | None) -> _Pages:
 def _cut(page: Page, last: str) -> Page:
     """Return a page of a listing without the names after `last`.
 
-    If the page has such names, it becomes the last one.
+    If the page has such names, it becomes the last page.
     """
     names = tuple(name for name in page.names if name <= last)
     return Page(names, page.is_last or len(names) < len(page.names))

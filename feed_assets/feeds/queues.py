@@ -1,6 +1,7 @@
 """SQS queues through which a bucket reports its objects.
 
-A received message is hidden from others for a while (30 s by default), and is delivered again unless it is deleted.
+A received message is hidden from other receivers for a while (30 s by default). Unless it is deleted, it is then
+delivered again.
 """
 
 import logging

@@ -67,7 +67,7 @@ class Reading:
 def latest(
     board: Blackboard, partition: Partition, as_of: datetime | None = None, known_id: str | None = None
 ) -> Reading:
-    """Return the newest valid update. With `as_of` (timezone-aware) only ids up to then count.
+    """Return the newest valid update. With `as_of` (timezone-aware) only ids up to this time count.
 
     A call costs one or two requests for names, at most about twice the logarithm of their pages (`newest_names`). Each
     checked update costs one read and one listing of files. If an update was skipped, or with `as_of`, the promises of

@@ -59,9 +59,9 @@ class OthersClient(ObstoreClient):
         self._pages = pages
 
     def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
-        """Yield the objects below a prefix whose keys follow `after`, in pages. Only the last one may be short.
+        """Yield the objects below a prefix whose keys follow `after`, in pages. Only the last page may be short.
 
-        The pages of another team's store may be shorter.
+        Another team's store may return shorter pages. They are joined here.
         """
         listed = list["ObjectMeta"]()
         for page in self._pages.listing().object_pages(f"{prefix}/" if prefix else "", after or ""):
@@ -80,7 +80,7 @@ class OthersClient(ObstoreClient):
         return self._served(key, ByteRange(start) if start else None)
 
     def part(self, key: str, start: int, length: int, /) -> "ServedObject":
-        """Return `length` bytes of one object from `start` on, which must be within it."""
+        """Return `length` bytes of one object from `start` on. The object must contain all of them."""
         return self._served(key, ByteRange(start, start + length - 1))
 
     def head(self, key: str, /) -> "ObjectMeta":

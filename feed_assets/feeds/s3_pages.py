@@ -70,7 +70,8 @@ class S3Pages:
     def __call__(self, prefix: str, after: str) -> Page:
         """Return up to 1,000 names one level under `prefix`, after the name `after`. Raise OSError with S3's code."""
         below, names = self._below(prefix), list[str]()
-        # `/~` sorts after all keys of the update `after`. With `after` alone, AWS lists this update, SeaweedFS not.
+        # `/~` sorts after all keys of the update `after`. With `after` alone, AWS lists this update, but SeaweedFS does
+        # not.
         for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
             names += _names(page, below)
             # The next call begins after the last name. So each page needs a last name, and this name must be a real
@@ -150,11 +151,11 @@ class S3Pages:
             code = str(response.get("Error", {}).get("Code", "none"))[:100]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
             kind = FileNotFoundError if code in ("NoSuchKey", "404") else OSError
-            text = excerpt(str(error), REASON_BYTES)  # It may have the whole answer.
+            text = excerpt(str(error), REASON_BYTES)  # The text may contain the whole answer.
             raise kind(f"{text} (status code: {status}, <Code>{code}</Code>)") from error
 
     def _client(self) -> Any:
-        """Return a client with the current credentials. A new one is created when they were renewed."""
+        """Return a client with the current credentials. Create a new client when they have been renewed."""
         try:
             credentials = self._provider()
         except Exception as error:

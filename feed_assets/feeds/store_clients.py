@@ -64,7 +64,7 @@ class ObstoreClient:
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
     def part(self, key: str, start: int, length: int, /) -> "StoredObject":
-        """Return `length` bytes of one object from `start` on, which must be within it. The body is read later."""
+        """Return `length` bytes from `start` on. The object must contain all of them. The body is read later."""
         return obstore.get(self._store, key, options={"range": (start, start + length)})
 
     def head(self, key: str, /) -> "ObjectMeta":
@@ -123,6 +123,6 @@ class LocalClient(ObstoreClient):
         super().put(key, data, create=create)
 
     def delete(self, keys: Sequence[str], /) -> None:
-        """Remove files one by one, because obstore stops at a missing file, and refuses half-written ones."""
+        """Remove files one by one, because obstore stops at a missing file, and refuses half-written files."""
         for key in keys:
             local_disk.remove(self._root, key)

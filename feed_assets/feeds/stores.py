@@ -92,7 +92,7 @@ def s3_region(provider: "S3CredentialProvider") -> str:
 
 
 def _is_plain(endpoint: str | None) -> bool:
-    """Return whether S3 is reached by plain HTTP. If it is not, the caller forbids redirects to it."""
+    """Return whether S3 is reached by plain HTTP. If not, the caller forbids redirects to plain HTTP."""
     endpoints = [endpoint] if endpoint else [environ.get(name, "") for name in _ENDPOINTS]
     return any(each.lower().startswith("http://") for each in endpoints)
 

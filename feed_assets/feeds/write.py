@@ -47,7 +47,7 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 
     `token` identifies this writer. If the reply to a create request is lost, the client sends the request again. The
     writer then recognises the existing claim by the token. At worst, a kill leaves one id that is never used. Raise
-    InvalidName for a partition whose key listings would skip.
+    InvalidName if listings would skip the partition's key.
     """
     claims = f"{CLAIMS}/{check_partition(partition).path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))

@@ -73,7 +73,7 @@ class FeedData:
 
     @cached_property
     def schema(self) -> Any:
-        """Return the joint `pyarrow.Schema` of all files, by one or two requests for each. Timestamps are UTC.
+        """Return the joint `pyarrow.Schema` of all files, by one or two requests for each file. Timestamps are UTC.
 
         Raise UnreadableUpdate if there is no file, if a file is not Parquet, or if files have different columns. Raise
         UpdateChanged or BlackboardError as `to_arrow` does.

@@ -32,7 +32,7 @@ def keys_between(first: str, to: str, grain: str | None, existing: Collection[st
 def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str]:
     """Return the names below a prefix, from the time of `first` up to, not including, the time of `to`.
 
-    One request returns up to 1,000 names. In another team's bucket all of them together have a time limit.
+    One request returns up to 1,000 names. In another team's bucket all requests together have a time limit.
     """
     start, end, _ = _ends(first, to)
     names, after = list[str](), start[:-1]  # `after` sorts before every name that begins with `start`.
@@ -54,7 +54,7 @@ def _is_of_partitions(name: str) -> bool:
 
 
 def _ends(first: str, to: str) -> tuple[str, str, str]:
-    """Return the times of two keys, and the segments that both have after the time."""
+    """Return the times of two keys, and the segments after the time, which both keys share."""
     (time, _, suffix), (end, _, other) = first.partition("/"), to.partition("/")
     if suffix != other:
         raise InvalidName(

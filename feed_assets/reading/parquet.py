@@ -80,7 +80,7 @@ def stream_of(
 
 
 def to_pandas(table: Any) -> Any:
-    """Convert rows to pandas with nullable integers. Otherwise integers would become rounded floats if one is NULL."""
+    """Convert rows to pandas with nullable integers. Otherwise one NULL would turn a column's integers into floats."""
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
     names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")

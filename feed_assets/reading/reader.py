@@ -46,8 +46,8 @@ def read(
         `.to_spark(session)`.
 
     Raises:
-        NoValidUpdate: A partition has no valid update; the message has the reasons. Its subclass UpdatePruned: the
-            update of that time was pruned.
+        NoValidUpdate: A partition has no valid update; the message has the reasons. Its subclass UpdatePruned is
+            raised if the update of that time was pruned.
         InvalidName: The feed, a key, the range or the time is invalid.
         BlackboardError: The store does not exist, refuses, or does not answer.
         InvalidSetting: There is no blackboard of this name.

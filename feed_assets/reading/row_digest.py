@@ -177,8 +177,8 @@ def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
 def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
     """Hash byte strings of different lengths, which are ranges of `data`.
 
-    They are sorted by length, longest first. So the strings that have one more stripe of `_STRIPE` bytes are always in
-    front.
+    The strings are sorted by length, longest first. So the strings that have one more stripe of `_STRIPE` bytes are
+    always in front.
     """
     order = np.argsort(-lengths, kind="stable")
     at, remaining, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]

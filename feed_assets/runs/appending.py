@@ -39,7 +39,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
         read = batch_sets.read_by_batch(connection, output)
     number = following([*(each.name for each in batches), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
-    is_known = all(read.values())  # False after a rebuild of the ledger, which does not know what batches have read.
+    is_known = all(read.values())  # False for a rebuilt ledger, which does not know what batches have read.
     all_pins = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
     if reloads or not read or not is_known or not is_whole(all_pins):
         return BatchPlan(output.batch(Numbers(1, number).name), None)

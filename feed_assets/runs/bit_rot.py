@@ -81,7 +81,7 @@ class _ReadingRound:
     bytes_left: int = BYTES
 
     def again(self, damaged: Mapping[str, str]) -> None:
-        """Read updates again in which damage was found.
+        """Read again the updates in which damage was found.
 
         An update that is no longer the newest is dropped from the findings.
         """
@@ -130,7 +130,7 @@ class _ReadingRound:
             else:
                 if deep.damage:
                     self.findings.damaged[name] = deep.damage
-                elif files is None:  # If only some files were read, the damage may be in the others.
+                elif files is None:  # If only some files were read, the damage may be in the other files.
                     self.findings.damaged.pop(name, None)
 
     def _some_of(self, update: Update) -> tuple[File, ...]:

@@ -87,7 +87,7 @@ def build(
 ) -> Outcome:
     """Build a partition from the newest valid updates of its inputs' partitions, or from the updates in `named`.
 
-    `optional` partitions without a valid update are left out, unless an update is named. `windows` of inputs must be
+    `optional` partitions with neither a valid update nor an update in `named` are left out. `windows` of inputs must be
     complete. `waits` says which inputs may be missing, and after what time. `absent` partitions count as missing. Event
     tables are read by the slices of `run_spec`. If `run_spec` consumes the events, the publication also moves the
     markers. The profile is compared with the profiles of the `baseline` partitions. If a person requests the run,
@@ -166,7 +166,7 @@ class _Build:
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
         """End the build if its result is already published, and return this outcome. Otherwise return None.
 
-        The result may have been published by another run, even by one that was killed right after that.
+        The result may have been published by another run, even by a run that was killed right after the publication.
         """
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
@@ -189,9 +189,9 @@ class _Build:
     def _is_done(self, connection: "sa.Connection", published: updates.UpdateRow, pinned: Pinned) -> bool:
         """Return whether the published update is the same as the result of this build.
 
-        A run by events has nothing to do if the inbox has none of its events any more. For batches only the inbox
-        decides, because a batch that is rebuilt reads the same slices. A run by hand is never done if it reads event
-        tables, because somebody may have corrected their rows.
+        A run that consumes events is done if the inbox no longer holds these events. For a batch, only the inbox
+        decides. Equal slices prove nothing, because a rebuilt batch reads the same slices again. A run by hand is never
+        done if it reads event tables, because somebody may have corrected their rows.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
@@ -373,8 +373,8 @@ class _Build:
     def _publish(self, audited: Checked) -> Published:
         """Publish the rejects before the clean update, so that readers of the clean rows can see what was left out.
 
-        A run that was given up publishes nothing. If it is given up between the check and the manifest, its parts are
-        swept, so that the manifest counts files that are gone and no reader takes the update. If it is given up after
+        A run that was given up publishes nothing. If it is given up between `refuse_given_up` and the manifest, its
+        parts are swept. The manifest then counts missing files, so no reader takes the update. If it is given up after
         the manifest, `reconcile` has published this update.
         """
         staged, audit = audited.staged, audited.audit

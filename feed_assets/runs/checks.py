@@ -46,8 +46,8 @@ class Check:
         evidence: Rows that users see after a failure, in place of the dataset's rows (`checks.Evidence`).
 
     Raises:
-        InvalidDefinition: A value has a wrong type, the name is invalid, or not exactly one of `aggregate` and
-            `measure` is given.
+        InvalidDefinition: A value has a wrong type, the name is invalid, or both or neither of `aggregate` and
+            `measure` are given.
     """
 
     name: Name

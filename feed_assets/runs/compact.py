@@ -110,7 +110,7 @@ class _Compaction:
         services.on_step("published")
 
     def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
-        """Raise UpdateChanged if a batch has another update than when the compaction was planned."""
+        """Raise UpdateChanged if the newest update of a batch has changed since the compaction was planned."""
         if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
             raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Compact again.")
 

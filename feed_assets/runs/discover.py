@@ -41,9 +41,9 @@ def discover(
 ) -> Discovered:
     """Record new partitions of foreign feeds, newest first, until the time is over.
 
-    The next call continues where this one stopped. Then visit some known partitions, which may have newer updates: see
-    `_Look`. Every batch of `appendable` feeds is synced. If a feed cannot be read, the others are still visited. Raise
-    the store's error if none of the feeds on our own blackboard can be read.
+    Then visit some known partitions, which may have newer updates (see `_Look`). The next call continues where this
+    call stopped. Every batch of `appendable` feeds is synced. If a feed cannot be read, the other feeds are still
+    visited. Raise the store's error if none of the feeds on our own blackboard can be read.
     """
     return _each(services, feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
 

@@ -64,7 +64,7 @@ def _json(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _short(lines: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file. Raise ValueError if a line is too long to check, which may happen in a packed file."""
+    """Yield the lines of a file. Raise ValueError if a line is too long to check, as in some compressed files."""
     while line := lines.readline(READ_BYTES + 1):
         if len(line) > READ_BYTES:
             raise ValueError(f"a line has more than {READ_BYTES} characters: expected no more")
@@ -89,7 +89,7 @@ def _parquet(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _text(file: Path) -> IO[str]:
-    """Open a text file, packed by gzip or not packed. Return an empty text for other packings."""
+    """Open a text file, plain or compressed by gzip. Return an empty text for other compressions."""
     if file.suffix in PACKED and file.suffix != ".gz":
         return StringIO()
     return open_text(file, "utf-8-sig")

@@ -28,7 +28,7 @@ _MANY: dict[str, Any] = {"tuple": tuple, "list": list, "set": frozenset, "map": 
 
 
 def encoded(value: object) -> Any:
-    """Return a value as JSON. A check is its name. A value of another type, such as a sample's decimal, is its text."""
+    """Return a value as JSON. A check becomes its name. A value of an unlisted type becomes text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Check):

@@ -20,7 +20,7 @@ from feed_assets.runs.services import Services
 def report(
     services: Services, order: BuildRequest, pinned: Pinned, results: Sequence[CheckResult], run_id: str
 ) -> None:
-    """Report the outcome of each check. After a kill the next run reports all of them again, which does no harm.
+    """Report the outcome of each check. After a kill the next run reports all outcomes again, which does no harm.
 
     Raise UpdateChanged if the data have changed since they were read, because the outcomes do not apply to the new
     rows.

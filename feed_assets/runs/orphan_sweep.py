@@ -99,8 +99,8 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
     """Finish or sweep the leftovers that old claims on our own feeds lead to, until the time is over.
 
     `after` is where the previous call stopped. The cost is one listing of claims per feed, then a read and two listings
-    for each abandoned attempt. If a feed cannot be read, the others are still swept. If none can be read, raise the
-    first error.
+    for each abandoned attempt. If a feed cannot be read, the other feeds are still swept. If no feed can be read, raise
+    the first error.
     """
     swept, failed = Swept(), list[FeedAssetsError]()
     for feed in sorted(feeds, key=lambda feed: f"{feed}/"):

@@ -33,8 +33,8 @@ Inputs = Mapping[str, Sequence[Partition]]
 class BuildRequest:
     """The request to build a partition from the partitions of each input.
 
-    `named` has updates to read in place of the newest valid ones. `optional` partitions without a valid update are left
-    out, unless an update is named.
+    `named` has updates to read in place of the newest valid ones. `optional` partitions with neither a valid update nor
+    an update in `named` are left out.
     """
 
     recipe: Recipe
@@ -191,7 +191,7 @@ def _known_windows(order: BuildRequest, services: Services) -> Facts:
 def backfilled(order: BuildRequest, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
     """Return whether a window was backfilled after it was read. Return False unless `reprocess="always"`.
 
-    For windows without a pin, backfills after the log number `since` count.
+    A window without a pin counts as read at the log number `since`.
     """
     if order.reprocess != "always":
         return False

@@ -52,7 +52,7 @@ def _named(kind: str, sql_by_name: Mapping[str, str]) -> dict[str, str]:
 
 
 def _numbers(recipe: Recipe, kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers whose names begin with `kind`, by their names without it. Leave out NULLs."""
+    """Return the numbers whose names begin with `kind`, keyed by the names without this prefix. Leave out NULLs."""
     numbers = {name.removeprefix(kind): _number(recipe, name, counts) for name in counts if name.startswith(kind)}
     return {name: number for name, number in numbers.items() if number is not None}
 

@@ -1,6 +1,6 @@
 """Prune partitions: decide from the blackboard and the ledger which updates to remove, and remove them.
 
-The ledger is changed first. A run that claims a pruned update later fails. If a prune is killed, the next prune
+The ledger is changed first. If a run later claims a pruned update, the run fails. If a prune is killed, the next prune
 finishes it, whatever policy the next prune has.
 """
 

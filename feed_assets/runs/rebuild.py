@@ -131,12 +131,12 @@ def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> Recovere
 
 
 def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: Rebuilt, trust: bool) -> None:
-    """Assume the inputs of updates that the ledger has without lineage, or report them as unknown."""
+    """Assume the inputs of updates whose lineage the ledger lacks, or report these inputs as unknown."""
     with services.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
         if (need := need_of(row.partition)) is None:
-            # These are rejects, or no partition of a dataset any more, so no decisions depend on their lineage.
+            # No decision depends on the lineage of rejects, or of partitions that the dataset no longer has.
             continue
         pins = _older_inputs(services, need, row.id) if trust else ()
         if pins:

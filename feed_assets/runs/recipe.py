@@ -104,7 +104,7 @@ class Recipe:
 
     @property
     def adds(self) -> bool:
-        """Return whether an increment is added to the previous update, which the function gets."""
+        """Return whether the function gets the previous update, and adds an increment to it."""
         return PREVIOUS in self.wants
 
     @property
@@ -134,7 +134,7 @@ class Recipe:
 def _declared(check: Check) -> tuple[Any, ...]:
     """Return the declared values of a check, for a digest. Leave out the severity ERROR.
 
-    So the digest is the same as in an earlier version, in which checks had no severity.
+    So the digest is the same as in earlier versions of feed_assets, in which checks had no severity.
     """
     judged = source_digest(check.passes), source_digest(check.measure)
     severity = source_digest(check.severity) if callable(check.severity) else check.severity

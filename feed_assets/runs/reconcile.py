@@ -98,7 +98,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
 
 
 def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) -> FinishedRun:
-    """Sort claims into updates to publish and updates to sweep, and sweep the latter.
+    """Sort claims into updates to publish and updates to sweep, and sweep these.
 
     This needs no waiting time, because the writer of the claims is gone or ends now.
     """

@@ -1,7 +1,7 @@
-"""The making of a run's rows in another process: the order for it, its report, and the rows as the run sees them.
+"""Rows of a run made in another process: the order sent to this process, its report, and the rows as the run sees them.
 
 The other process reads and writes the blackboard, under update ids that the run has claimed. It writes no manifest, and
-does not know the ledger. So the run alone publishes, and what a lost process writes is never valid.
+does not know the ledger. So only the run publishes. Rows that a lost process wrote never become valid.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def feed_of(order: Report) -> Feed:
 
 
 def report_of(task: Task, board: Blackboard, maker: Maker) -> dict[str, Any]:
-    """Make, write, count and audit the rows of a task, and return the report. Return an error of its own as report."""
+    """Make, write, count and audit the rows of a task. Return the report, which has the error if a step fails."""
     try:
         with maker.make(task, board) as rows:
             outputs: list[Output] = []
@@ -74,9 +74,9 @@ def failure_of(error: BaseException) -> dict[str, Any]:
 
 
 def made_of(report: Report, task: Task) -> "RemoteRows":
-    """Return the rows that a report describes. Raise the error that it has instead.
+    """Return the rows that a report describes. If the report has an error, raise this error.
 
-    Raise TargetLost for a service that the other process does not reach: it may be reached from elsewhere.
+    If the other process did not reach a service, raise TargetLost, because another target may reach the service.
     """
     if "error" in report:
         raise _error(report["error"], report["message"])
@@ -106,7 +106,7 @@ class RemoteRows:
     result: Audit
 
     def write(self, partition: Partition, update_id: str) -> Written:  # noqa: ARG002  The order had the id.
-        """Return what was written of one output. Its manifest needs exactly these files in a listing."""
+        """Return one output's written files. Its manifest is written only if a listing shows exactly these files."""
         return self.written[partition]
 
     def counted(self) -> Sequence[tuple[Update, Counts]]:

@@ -13,7 +13,7 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 
 
 def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
-    """Make an update valid again that was published and then invalidated, if its files are unchanged.
+    """Make a published and later invalidated update valid again, if its files are unchanged.
 
     Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
     builds the partition, because that run may read the same rows. If the process is killed between the two steps, the

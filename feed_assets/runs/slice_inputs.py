@@ -21,8 +21,8 @@ Cut = Mapping[str, Sequence[Slice]]
 def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
     """Return the slices to read of an event table: those of the run spec, or everything up to the last marker.
 
-    If the plan is `reload`, each table is read from the beginning. A table without new data is then read only up to
-    where it was read before.
+    If the plan is `reload`, each table is read from the beginning. A table without new data is then read only up to its
+    last read position.
     """
     new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     is_told = bool(run_spec.slices) or run_spec.consumes
@@ -31,7 +31,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     upto = _read_upto(ledger, output)
     if not is_told:  # a run by hand reads up to the last event
         upto |= _upto_the_last(ledger, partitions)
-    for each in new:  # Never end before the last position, as the slice of late data may.
+    for each in new:  # A slice of late data may end earlier than the last read position.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
 

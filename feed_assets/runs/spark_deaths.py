@@ -1,4 +1,4 @@
-"""Builds that use the Spark that `feed-assets ui` shares among all runs, when this Spark ends."""
+"""Builds that were using the shared Spark of `feed-assets ui` when this Spark ended."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,7 @@ from feed_assets.runs.services import Services
 
 
 def builds_on(ledger: Ledger, cluster: str) -> tuple[Run, ...]:
-    """Return the running builds that use a cluster, by the name that they recorded: `sc://127.0.0.1:15002`."""
+    """Return the running builds that recorded this cluster's name, such as `sc://127.0.0.1:15002`."""
     with ledger.read() as connection:
         return tuple(each for each in runs.running(connection) if each.cluster == cluster)
 
@@ -20,8 +20,8 @@ def builds_on(ledger: Ledger, cluster: str) -> tuple[Run, ...]:
 def count_deaths(services: Services, builds: Collection[Run], why: str) -> None:
     """Count each of these builds as an attempt in which Spark died. Their processes must have ended.
 
-    Otherwise a partition that ends Spark would be built again forever. A build that has recorded its own end keeps it,
-    unless it was only interrupted. A second call changes nothing.
+    Otherwise a partition that ends Spark would be built again forever. If a build has recorded its own end, this end
+    stays, unless the build was only interrupted. A second call changes nothing.
     """
     with services.ledger.read() as connection:
         current = runs.find(connection, [each.id for each in builds])

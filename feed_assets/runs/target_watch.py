@@ -1,4 +1,4 @@
-"""A watch on the compute target of a run: it ends Spark if the target has died, and names this as the run's end.
+"""A watch on the compute target of a run. If the target has died, the watch ends Spark and names the cause.
 
 Without the watch, a run on a dead cluster would wait for its executors for ever.
 """
@@ -68,14 +68,14 @@ class TargetWatch:
 
     @contextmanager
     def __call__(self, opened: "AbstractContextManager[SparkSession]") -> "Generator[SparkSession]":
-        """Yield the session. Raise TargetLost for any error if the target is offline, or starts Spark for no dataset.
+        """Yield the session. Raise TargetLost if the target is offline, or if Spark starts on it for no dataset.
 
-        Raise StartRefused if Spark, or an executor of it, does not start although the target answers. Raise
-        SparkUnavailable if this process cannot start another Spark, which is not the target's fault.
+        If the target answers, but Spark or its executors do not start, raise StartRefused. Raise SparkUnavailable if
+        this process cannot start another Spark, which is not the target's fault.
         """
         from feed_assets.spark.guarded import refuse_an_ended_one  # PySpark takes a second to load
 
-        if self._state.lost:  # Another partition of the run has met this, or the watch has.
+        if self._state.lost:  # Another partition of the run, or the watch, has found the target lost.
             raise self._as_lost(self._state.lost)
         if unstarted := self._unstarted():
             raise unstarted
@@ -109,9 +109,9 @@ class TargetWatch:
         return self._as_lost(why)
 
     def _silence(self, error: BaseException) -> str | None:
-        """Return why the target gives no answer. Return None if it gave one, except where its silence ended Spark.
+        """Return why the target is lost. Return None if it answers, unless its earlier silence ended Spark.
 
-        A target that was restarted meanwhile answers again. What it gave to the run is gone all the same.
+        A restarted target answers again, but the run has lost its resources there.
         """
         if isinstance(self.target, Local):
             return None
@@ -126,7 +126,7 @@ class TargetWatch:
         return self._refused(*self._state.unstarted) if self._state.unstarted else None
 
     def _refused(self, why: str, expected: str) -> StartRefused | TargetLost:
-        """Return the error of a run whose Spark does not start. It is the target's fault if no dataset's starts."""
+        """Return the error if a run's Spark does not start: TargetLost if the target starts Spark for no dataset."""
         if target_probes.note_refusal(self.ledger, self.name, self.dataset, self.now()):
             self._state.lost = f"{target_probes.FAULTY}: {sentence(why)[:-1]}"
             return self._as_lost(self._state.lost)
@@ -154,7 +154,7 @@ class TargetWatch:
             over.set()
 
     def _watch(self, spark: "SparkSession", over: Event) -> None:
-        """Stop Spark once the run has no executor, and its target is silent or has given it none for minutes."""
+        """Stop Spark if the run has no executor, and the target is silent or has started none for minutes."""
         silent = alone = 0
         has_begun = False
         while not over.wait(LOOK_SECONDS):
@@ -184,7 +184,7 @@ class TargetWatch:
 
 
 def _is_silent(probe: Probe) -> bool:
-    """Return whether a target gives no answer. One that another run has lost, but that answers, is not silent."""
+    """Return whether a target gives no answer. A target that another run lost is not silent if it answers."""
     return probe.offline not in {None, target_probes.LOST, target_probes.FAULTY}
 
 

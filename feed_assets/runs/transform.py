@@ -167,7 +167,7 @@ class _Transform:
         return self.kept[-1]
 
     def _tagged(self, source: RecipeInput) -> DataFrame:
-        """Return one frame with the files of all batches and partitions, so that Spark plans only one."""
+        """Return one frame with the files of all batches and partitions, so that Spark plans only one frame."""
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
         dialect = source.dialect or RFC_4180

@@ -15,8 +15,8 @@ def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str
     """Return the names directly below a feed whose newest updates and files are all as recorded in the ledger.
 
     The listing shows that a manifest exists, but not its content. To find manifests that were rewritten in place, read
-    the manifest of one name, chosen at random. Others are found some calls later, at the latest by the run that reads
-    the update. Return no name if one request cannot list all files: then each name must be visited.
+    the manifest of one name, chosen at random. Later calls find the other rewritten manifests, at the latest the run
+    that reads the update. Return no name if one request cannot list all files: then each name must be visited.
     """
     board = services.board_of(feed)
     files = board.page_of_files(str(feed), f"{feed}/{min(names)}")

@@ -20,7 +20,7 @@ and an UnboundLocalError after a failed call.
 def located(error: BaseException, function: Callable[..., Any]) -> BaseException:
     """Return the error to show to the user. It has file and line if the user's code raised the error.
 
-    `function` is the dataset's function; an error about its result names its line.
+    `function` is the dataset's function. An error about the function's result names the function's line.
     """
     if isinstance(error, InvalidDefinition):
         error.place = error.place or line_of(function)

@@ -58,8 +58,8 @@ def verify(
 ) -> Verified:
     """Verify at least one partition of our own feeds, and more until the time is over.
 
-    The next call continues after the last one. If the blackboard is not the one that the ledger describes, the position
-    stays. So each call reports the problem until somebody corrects it.
+    The next call continues after the last verified partition. If the blackboard is not the one that the ledger
+    describes, the position stays. So each call reports the problem until somebody corrects it.
     """
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:

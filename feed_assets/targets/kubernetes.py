@@ -1,4 +1,4 @@
-"""Probe of a namespace of Kubernetes: what is free of its quotas, or of the nodes where it has none."""
+"""Probe of a namespace of Kubernetes: what is free of its quotas, or of the nodes if it has no quota."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ class _Taint(AnswerPart):
 class _Spec(Requesting):
     unschedulable: bool = False
     taints: list[_Taint] = Field(default_factory=list[_Taint])
-    nodeName: str = ""  # noqa: N815  Kubernetes' own name, as those below
+    nodeName: str = ""  # noqa: N815  Kubernetes' own name, like the names below
     scopes: list[str] = Field(default_factory=list[str])
     scopeSelector: dict[str, object] | None = None  # noqa: N815
 
@@ -137,7 +137,7 @@ def _bearer(token_file: Path | None) -> dict[str, str]:
 
 
 def _is_of_each_run(spec: _Spec) -> bool:
-    """Return whether a quota counts all executors. One for some classes of pods alone may count none of them."""
+    """Return whether a quota counts all executors. A quota for only some classes of pods may count no executors."""
     return spec.scopeSelector is None and {*spec.scopes} <= {*_OF_EACH_RUN}
 
 
@@ -168,7 +168,7 @@ def _of_nodes(api: _Api, namespace: str) -> dict[str, _Capacity]:
 
 
 def _requested(api: _Api, names: set[str]) -> dict[str, Decimal]:
-    """Return what pods request that are on one of the nodes, or on none yet."""
+    """Return the requests of unfinished pods that are on one of the nodes, or on no node yet."""
     used = {CPU: NO_QUANTITY, MEMORY: NO_QUANTITY}
     running = "status.phase!=Succeeded,status.phase!=Failed"
     for pod in api.objects("/api/v1/pods", fieldSelector=running):

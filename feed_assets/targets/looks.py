@@ -37,7 +37,7 @@ _LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
 def look(now: datetime, target: ComputeTarget) -> Probe:
     """Return the answer of a target. Without an answer it is offline since `now` (UTC).
 
-    No answer of one target raises an error, because the answers of the others are kept together with it.
+    An error of a probe also counts as offline, so that the answers of the other targets are kept.
     """
     try:
         return _bounded(_LOOKS[type(target)](target, now))
@@ -49,8 +49,8 @@ def look(now: datetime, target: ComputeTarget) -> Probe:
 
 
 def _bounded(probe: Probe) -> Probe:
-    """Return a probe. Raise NoAnswer if the ledger cannot keep its numbers."""
+    """Return a probe. Raise NoAnswer if the ledger cannot keep the probe's numbers."""
     numbers = (probe.total.cores, probe.total.memory, probe.free.cores, probe.free.memory, probe.queued)
-    if not all(abs(each) <= LARGEST for each in numbers):  # What is free may be less than nothing.
+    if not all(abs(each) <= LARGEST for each in numbers):  # The free amounts may be negative.
         raise NoAnswer("another answer than expected (cores, bytes and queue are numbers up to 2^62)")
     return probe

@@ -1,4 +1,4 @@
-"""The rooms of all compute targets: their answers, shared through the ledger, less what runs have."""
+"""The rooms of all compute targets: their answers, shared through the ledger, minus the resources that runs use."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -20,7 +20,7 @@ _ROUNDED = 1e-3
 
 
 class _Metrics(AnswerPart):
-    activeNodes: Count  # noqa: N815  YARN's own name, as those below
+    activeNodes: Count  # noqa: N815  YARN's own name, like the names below
     appsPending: Count  # noqa: N815
     availableMB: Count  # noqa: N815
     availableVirtualCores: Count  # noqa: N815

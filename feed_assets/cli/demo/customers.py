@@ -67,7 +67,7 @@ def _check(stage: "Stage", crm: Crm) -> None:
 
 
 def fold(crm: Crm) -> set[Visit]:
-    """Return the newest visit of each customer who has not been forgotten since."""
+    """Return the newest visit of each customer. Skip customers who were forgotten after this visit."""
     newest, gone = {each.customer: each for each in crm.visits()}, crm.forgotten()
     return {each for customer, each in newest.items() if customer not in gone or each.visited_at > gone[customer]}
 

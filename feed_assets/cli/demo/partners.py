@@ -1,4 +1,4 @@
-"""Two partners and late data: one pushes, the other's files are pulled. A day that has grown enough is built again."""
+"""Two partners and late data: one pushes events, one provides files. A day that has grown enough is built again."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager

@@ -115,7 +115,7 @@ def _source(
 ) -> dict[str, Any]:
     """Return the counts of a source.
 
-    A window without records is included, with the count 0, because it is over, too.
+    Windows without records are also over, so they are included with the count 0.
     """
     counts = _counts(rows)
     windows = [_window(start + number * BASE, counts) for number in range(length // BASE)]
