@@ -177,7 +177,7 @@ def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, a
 def _is_enough(policy: Late, grown: Growth) -> bool:
     """Return whether the size thresholds are met.
 
-    Without thresholds, every change is enough, unless the policy has an age.
+    Without thresholds, `all` requires nothing. With `any`, every change is then enough, unless the policy has an age.
     """
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []
