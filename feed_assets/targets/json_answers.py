@@ -22,7 +22,6 @@ PROBE_SECONDS = 2.0
 LARGEST = 1 << 20
 """Greatest size of an answer in bytes."""
 
-
 MOST_VALUES = 50_000
 """Greatest number of values in an answer. A model of each costs up to 60 µs and 3 kB, however small it is in JSON."""
 

@@ -66,11 +66,10 @@ def _room(target: ComputeTarget, probe: Probe | None, grants: Sequence[Grant], c
         closed = "is being asked"
     if closed is None and probe and probe.offline:
         closed = f"offline since {probe.since or probe.at:%H:%M} UTC ({probe.offline})"
-    room = Room(NOTHING, NOTHING, labels=target.labels, closed=closed, needs=target.needs)
+    may_grow = not isinstance(target, _SIZED)
+    room = Room(NOTHING, NOTHING, labels=target.labels, closed=closed, needs=target.needs, may_grow=may_grow)
     if probe is None or probe.offline:
         return room
     granted, machines = sum((each.amount for each in grants), NOTHING), spread(probe.workers, unseen(probe, grants))
     free = free_of(probe, grants)
-    may_grow = not isinstance(target, _SIZED)
-    room = replace(room, total=probe.total, free=free, queued=probe.queued, granted=granted)
-    return replace(room, workers=machines, may_grow=may_grow)
+    return replace(room, total=probe.total, free=free, queued=probe.queued, granted=granted, workers=machines)

@@ -165,7 +165,8 @@ def _refuse_code(connection: "_DuckConnection") -> None:
             f"because our statements would run it. Find out who made it, then DROP MACRO {quoted(replaced[0])}."
         )
     has_triggers = "duckdb_triggers" in _built_in()  # From DuckDB 2.0 on.
-    for name, schema, table in sorted(connection.execute(_TRIGGERS)) if has_triggers else ():
+    if has_triggers and (triggers := sorted(connection.execute(_TRIGGERS))):
+        name, schema, table = triggers[0]
         raise LoadFailed(
             f"the warehouse's file has a trigger {name} on {schema}.{table}: expected none in this file, because our "
             "statements may run it with the rights of the loader. Find out who made it, then "

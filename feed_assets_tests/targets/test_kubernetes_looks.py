@@ -144,6 +144,9 @@ def test_a_cluster_that_is_too_large_to_be_read_says_that_its_namespace_needs_a_
         double.answers[path] = b'{"kind": "List", "items": [%b{}]}' % (b"{}," * (1 + json_answers.MOST_VALUES))
         with pytest.raises(NoAnswer, match="has more than 50,000 values: give the namespace etl a ResourceQuota"):
             kubernetes.look(cluster_at(double.url), NOW)
+        double.answers[path] = b'{"kind": "List", "items": [%b{}]}' % (b"{}," * 1000)  # A page asks for 100 at most.
+        with pytest.raises(NoAnswer, match="another answer than expected"):
+            kubernetes.look(cluster_at(double.url), NOW)
 
 
 @each_case("cpu", ["8Ei", "1e30", "-1", "many", "99999999999999999999"])
