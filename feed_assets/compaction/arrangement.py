@@ -1,0 +1,42 @@
+"""The arrangement of rows in files: few files, and sorted rows if wanted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from feed_assets.core.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+ROWS = "rows"
+"""The name of the input whose rows are arranged."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A function that puts the rows of a frame into `files` parts, sorted by columns if there are any.
+
+    Raise InvalidDefinition for a column that the rows do not have.
+    """
+
+    sort_by: tuple[str, ...]
+    files: int
+
+    def __call__(self, rows: "DataFrame") -> "DataFrame":
+        """Return the rows in their new order and parts."""
+        if not self.sort_by:
+            return rows.coalesce(self.files)
+        from feed_assets.spark.parse import column  # PySpark takes a second to load
+
+        _refuse_unknown(self.sort_by, rows.columns)
+        keys = [column(name) for name in self.sort_by]
+        return rows.repartitionByRange(self.files, *keys).sortWithinPartitions(*keys)
+
+
+def _refuse_unknown(sort_by: Sequence[str], columns: Sequence[str]) -> None:
+    if unknown := [name for name in sort_by if name not in columns]:
+        raise InvalidDefinition(
+            f"`sort_by` of Compact names {unknown[0]!r}: expected one of the columns {', '.join(columns)}. Correct it."
+        )

@@ -1,0 +1,135 @@
+"""Compaction: replace many batches of one of our appendable datasets by one batch with all their rows.
+
+The process may be killed after any step: `reconcile` publishes an update that has a manifest, and sweeps an update
+without a manifest. Readers get the old batches until the manifest exists, and then the new batch. The rows are the
+same, so no event is published.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import sqlalchemy as sa
+
+from feed_assets.compaction.rewriting import Rewriting
+from feed_assets.core.batch_names import LEAST, Numbers, numbers_in, version_of
+from feed_assets.core.compact import UNSORTED, Compact
+from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import batch_sets, claims, compacted
+from feed_assets.runs import reconcile
+from feed_assets.runs.exclusive import alone
+from feed_assets.runs.maker import Output
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import pin
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Batches to compact, and the name of the batch that replaces them. `applied` is True if that batch was written."""
+
+    partition: Partition
+    batches: tuple[str, ...]
+    into: str
+    applied: bool
+
+
+def partitions_of(services: Services, feed: Feed) -> list[Partition]:
+    """Return the partitions of a feed that hold batches written by our runs."""
+    with services.ledger.read() as connection:
+        return compacted.partitions(connection, feed)
+
+
+def compact(
+    services: Services,
+    parent: Partition,
+    least: int = LEAST,
+    *,
+    apply: bool = False,
+    policy: Compact = UNSORTED,
+    dagster_run: str | None = None,
+) -> list[Compacted]:
+    """Compact the batches of a partition, as many in a row as possible.
+
+    `policy` says how the rows are arranged in files. Without `apply`, only return what would be compacted. An invalid
+    batch that may become valid again is not compacted. The batches before it and after it become separate ranges.
+
+    Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
+    """
+    reconcile.reconcile(services, output=parent)
+    with services.ledger.read() as connection:
+        compactions = [_compaction(services, parent, pins, policy) for pins in groups_of(connection, parent, least)]
+    for each in compactions if apply else ():
+        each.run(dagster_run)
+    return [
+        Compacted(parent, tuple(pin.partition.name for pin in each.pins), each.into.name, apply) for each in compactions
+    ]
+
+
+def groups_of(connection: sa.Connection, parent: Partition, least: int) -> list[list[Pin]]:
+    """Return the groups of at least `least` batches of a partition that can each be replaced by one batch."""
+    pins = batch_sets.pins_of(connection, [parent])[parent]
+    return _in_a_row(pins, compacted.may_return(connection, parent), least)
+
+
+def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
+    """Return groups of batches with consecutive numbers. Each group can be replaced by one combined batch.
+
+    A batch in `returning` is invalid but may become valid again, so no group reaches across it.
+    """
+    borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
+    numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
+    rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))
+    stretches = [[pin for _, pin in group] for _, group in rows]
+    return [each for each in stretches if len(each) >= max(least, 2)]
+
+
+def _compaction(services: Services, parent: Partition, pins: Sequence[Pin], policy: Compact) -> "_Compaction":
+    held = [numbers for pin in pins if (numbers := numbers_in(pin.partition.name))]
+    into = Numbers(held[0].first, max(each.last for each in held))
+    return _Compaction(services, parent, parent.batch(into.name), tuple(pins), policy)
+
+
+@dataclass(frozen=True)
+class _Compaction:
+    """One compaction of several batches into one, while no run builds the partition."""
+
+    services: Services
+    parent: Partition
+    into: Partition
+    pins: tuple[Pin, ...]
+    policy: Compact
+
+    def run(self, dagster_run: str | None) -> None:
+        with alone(self.services, self.parent, dagster_run) as run_id:
+            read = [pin(self.services, each.partition, None) for each in self.pins]
+            self._refuse_others(tuple(pin for _, pin in read))
+            with self.services.ledger.read() as connection:
+                after = batch_sets.last_id(connection, self.parent)
+            rewriting = Rewriting(self.services, run_id, self.parent, self.into, self.policy)
+            update_id = rewriting.claim(after, partial(self._record, run_id))
+            rewriting.publish(update_id, [update for update, _ in read], self._stage)
+
+    def _record(self, run_id: str, connection: sa.Connection, update_id: str) -> None:
+        now = self.services.now()
+        compacted.claim(connection, self.into, update_id, run_id=run_id, pins=self.pins, now=now)
+
+    def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
+        """Raise UpdateChanged if the newest update of a batch has changed since the compaction was planned."""
+        if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
+            raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Compact again.")
+
+    def _stage(self, output: Output) -> None:
+        """Record the row count and the batches' joint version. Raise UpdateChanged if the batches had another count."""
+        written = output.written
+        with self.services.ledger.write() as connection:
+            expected = compacted.records(connection, self.pins)
+            if expected is not None and expected != written.records:
+                raise UpdateChanged(
+                    f"{self.into}: {written.records} rows were written, expected the {expected} of its batches: "
+                    "nothing is published. Check them with `feed-assets feed verify`."
+                )
+            claims.stage(connection, output.update, version_of(self.pins), records=written.records)
+        self.services.on_step("statistics in the ledger")

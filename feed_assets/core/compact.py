@@ -1,0 +1,48 @@
+"""The policy for the compaction of a dataset: when small files are merged, and how."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from feed_assets.core.argument_types import Positive
+from feed_assets.core.resources import MemoryText, bytes_of
+from feed_assets.core.typed import typed
+
+_EXCESS = 2
+"""How many times the needed number of files an update must have to be compacted only because of its files."""
+
+
+@typed
+@dataclass(frozen=True)
+class Compact:
+    """Policy for merging the small files of a partition, after "Data Dependency Driven Orchestration".
+
+    The job `compact` publishes a new update with the same rows. It has the same data version, so no consumer runs.
+
+    Args:
+        sort_by: The columns by which the rows of the new update are sorted. By default they have no order.
+        target: The approximate size of the new files, in Spark's form.
+        files: An update with fewer files stays as it is. For an appendable dataset, this is the least number of batches
+            in a row.
+        when: `complete` waits until all windows of the partition are complete, for a dataset with `completeness`.
+            `published` does not wait.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or not one of the possible ones.
+    """
+
+    sort_by: tuple[str, ...] = ()
+    target: MemoryText = "256m"
+    files: Positive = 2
+    when: Literal["complete", "published"] = "complete"
+
+    def is_due(self, files: int, size: int) -> bool:
+        """Return whether an update that was never compacted is to be compacted, given its files and bytes."""
+        return files >= self.files and (bool(self.sort_by) or files >= _EXCESS * self.files_for(size))
+
+    def files_for(self, size: int) -> int:
+        """Return how many files an update of `size` bytes needs."""
+        return max(1, -(-size // bytes_of(self.target)))
+
+
+UNSORTED = Compact()
+"""The default policy, whose files have no order."""

@@ -1,0 +1,100 @@
+"""Compaction on Spark: few files with sorted rows, the same digest, and windows that stay as they were."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+
+from feed_assets import Compact, Completeness, compacted_copy, feed_asset, foreign_feed, report_state
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.windows import WindowAddress
+from feed_assets.feeds.stores import local_root
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.states import window_queries
+from feed_assets.settings import settings
+from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.sum_projects import harness
+
+pytestmark = pytest.mark.usefixtures("home")
+
+RAW, OWN, COPY = "t/raw/v1.0", Feed.parse("t/own/v1.0"), "t/raw_compacted/v1.0"
+DAY = "2026-05-17"
+DAYS = dg.DailyPartitionsDefinition(DAY, end_date="2026-05-18")
+STARTS = [datetime(2026, 5, 17, hour, tzinfo=UTC) for hour in range(24)]
+NOW = datetime(2026, 5, 19, tzinfo=UTC)
+LINES = [f"{hour},{DAY} {hour:02}:30:00" for hour in range(24)]
+
+
+@pytest.fixture(autouse=True)
+def closing():
+    yield
+    sum_projects.opened.close()
+
+
+def files_of(world, feed: str) -> list:
+    with open_ledger(settings().ledger).read() as connection:
+        recorded = updates.recorded(connection, Partition(Feed.parse(feed), DAY), world.newest(feed, DAY))
+    return [pq.read_table(local_root(settings().blackboard) / each.key) for each in recorded.files]
+
+
+def state_of_day() -> str:
+    address = WindowAddress(OWN, "", "day", DAY)
+    with open_ledger(settings().ledger).read() as connection:
+        return str(window_queries.stored_windows(connection, [address])[address].state)
+
+
+def transitions() -> int:
+    with open_ledger(settings().ledger).read() as connection:
+        return len(log.newest(connection, log.WINDOW, 0, upto=log.last(connection), limit=1_000, feeds=[OWN]))
+
+
+def test_files_of_a_complete_day_are_merged_and_sorted_and_its_windows_stay_complete(spark):
+    raw = foreign_feed(RAW, schema="id int, at timestamp", partitions_def=DAYS)
+    served = Completeness(grains=("hour", "day"), tiers=("kafka",))
+
+    @feed_asset(
+        str(OWN),
+        partitions_def=DAYS,
+        inputs={"raw": raw},
+        event_time="at",
+        completeness=served,
+        compact=Compact(sort_by=("id",), files=4),
+        code_version="1",
+    )
+    def own(raw):
+        return raw.repartition(6, "at").orderBy("at", ascending=False).repartition(6, "id")
+
+    world = harness(raw, own, maker=None, now=lambda: NOW)
+    world.drop(RAW, DAY, "\n".join(["id,at", *LINES, ""]))
+    world.run_until_idle()
+    before = world.newest(str(OWN), DAY)
+    assert len(files_of(world, str(OWN))) > 4
+    assert all(run.assets for run in world.run_until_idle()), "no hour is complete yet"
+    windows = [{"start": start, "records": 1} for start in STARTS]
+    assert report_state([{"kind": "source", "dataset": str(OWN), "tier": "kafka", "windows": windows}]).rejected == []
+    assert state_of_day() == "complete"
+    seen = transitions()
+    assert [run.succeeded for run in world.run_until_idle()] == [True]
+    [table] = files_of(world, str(OWN))
+    assert table["id"].to_pylist() == list(range(24))
+    after, partition = world.newest(str(OWN), DAY), Partition(OWN, DAY)
+    with open_ledger(settings().ledger).read() as connection:
+        old, new = (updates.find(connection, partition, each) for each in (before, after))
+    assert (new.origin, new.version) == ("compacted", old.version)
+    assert (state_of_day(), transitions()) == ("complete", seen)
+    assert world.run_until_idle() == []
+
+
+def test_a_compacted_copy_of_a_foreign_feed_has_its_rows_sorted_in_few_files(spark):
+    raw = foreign_feed(RAW, schema="id int, at timestamp", partitions_def=DAYS)
+    copy = compacted_copy(raw, COPY, sort_by=("at",))
+    read = dg.AssetKey(["t", "raw_compacted"])
+    assert read in copy.keys
+    world = harness(raw, copy, maker=None, now=lambda: NOW)
+    world.drop(RAW, DAY, {f"{n}.csv": "\n".join(["id,at", *LINES[::-1][n::8], ""]) for n in range(8)})
+    world.run_until_idle()
+    [table] = files_of(world, COPY)
+    assert table["at"].to_pylist() == sorted(table["at"].to_pylist())
+    assert table.num_rows == 24
