@@ -1,0 +1,268 @@
+"""The outbox: a row for each change that a subscription's target has not accepted yet.
+
+A lane is a partition, a batch or a window. Within a lane, a delivery waits for the one before it. So a delivery that
+waits for a person (a dead letter) holds its lane, and only its lane. The changes of a view are one lane.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import (
+    DeliveryFailed,
+    DeliveryRefused,
+    DeliveryTargetDown,
+    FeedAssetsError,
+    InvalidDefinition,
+    in_short,
+)
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import subscriptions
+from feed_assets.ledger.database import insert_into, insert_missing
+from feed_assets.ledger.tables import delivery, delivery_turn, subscription
+
+REFUSALS = 5
+"""Number of refusals after which a delivery waits for a person."""
+
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
+"""Pauses after a failed try. Each pause is twice as long as the one before."""
+
+HEADS_PER_STEP = 100
+"""Number of lanes whose first delivery is read at a time."""
+
+_LISTENER = "delivered to "
+
+
+def _listener(name: str, dataset: Feed | str = "") -> str:
+    """Return the name under which a subscription reads the log, or its beginning."""
+    return f"{_LISTENER}{name} of {dataset}"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A change that a target has not accepted yet. `event` is a CloudEvent; `due` is when it is tried next (UTC)."""
+
+    subscription: str
+    lane: str
+    sequence: int
+    event: Mapping[str, Any]
+    due: datetime
+    tries: int = 0
+    refusals: int = 0
+    error: str | None = None
+    is_down: bool = False
+    is_dead: bool = False
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The deliveries of one subscription that its target has not accepted yet. `since` is in UTC."""
+
+    subscription: str
+    waiting: int
+    dead: int
+    since: str
+    error: str | None
+
+
+def put(connection: sa.Connection, new: Iterable[Delivery]) -> None:
+    """Add deliveries. Existing deliveries stay as they are, so this can be repeated."""
+    insert_missing(connection, delivery, [{**vars(each), "event": json.dumps(each.event)} for each in new])
+
+
+def heads(connection: sa.Connection, name: str, now: datetime, *, one_lane: bool = False) -> list[Delivery]:
+    """Return the first delivery of each lane if it can be tried now, up to `HEADS_PER_STEP`.
+
+    Those come first that have waited longest for their next try. So a change that always fails is not always the first
+    one after a pause. With `one_lane`, all deliveries of the subscription are one lane. Return [] if there are none.
+    """
+    lanes = [] if one_lane else [delivery.c.lane]
+    first = sa.select(*lanes, sa.func.min(delivery.c.sequence).label("sequence")).where(delivery.c.subscription == name)
+    first = first.group_by(*lanes).subquery() if lanes else first.subquery()
+    is_first = delivery.c.sequence == first.c.sequence
+    for lane in lanes:
+        is_first &= lane == first.c.lane
+    can_be_tried = (delivery.c.subscription == name) & ~delivery.c.is_dead & (delivery.c.due <= now)
+    query = sa.select(delivery).join(first, is_first).where(can_be_tried)
+    return _deliveries(connection, query.order_by(delivery.c.due, delivery.c.sequence).limit(HEADS_PER_STEP))
+
+
+def is_down(connection: sa.Connection, name: str, now: datetime) -> bool:
+    """Return whether the target did not answer, and is not due for another try."""
+    waits = (delivery.c.subscription == name) & delivery.c.is_down & (delivery.c.due > now)
+    return bool(connection.scalar(sa.select(sa.exists().where(waits))))
+
+
+def is_due(connection: sa.Connection, name: str, now: datetime, *, one_lane: bool = False) -> bool:
+    """Return whether something can be delivered now, and no process has the turn to deliver."""
+    held = (delivery_turn.c.subscription == name) & (delivery_turn.c.until > now)
+    if connection.scalar(sa.select(sa.exists().where(held))) or is_down(connection, name, now):
+        return False
+    return bool(heads(connection, name, now, one_lane=one_lane))
+
+
+def problem(connection: sa.Connection, name: str) -> str | None:
+    """Return why changes wait: the error that needs a person, or else the first error. Return None without errors."""
+    failing = sa.select(delivery).where(delivery.c.subscription == name, delivery.c.error.is_not(None))
+    first = _deliveries(connection, failing.order_by(delivery.c.is_dead.desc(), delivery.c.sequence).limit(1))
+    if not first:
+        return None
+    if not first[0].is_dead:
+        return f"the subscription {name} is behind: {first[0].error}"
+    return (
+        f"the subscription {name} waits for a person: {first[0].error} Repair the cause, then run `feed-assets "
+        f"subscriptions retry {name}`, or `subscriptions drop {name}` to skip these changes."
+    )
+
+
+def waiting(connection: sa.Connection, name: str) -> list[Delivery]:
+    """Return all deliveries of a subscription, in order."""
+    condition = delivery.c.subscription == name
+    return _deliveries(connection, sa.select(delivery).where(condition).order_by(delivery.c.sequence))
+
+
+def first(connection: sa.Connection, name: str, lane: str) -> Delivery | None:
+    """Return the first delivery of a lane. Return None if the lane is empty."""
+    condition = (delivery.c.subscription == name) & (delivery.c.lane == lane)
+    query = sa.select(delivery).where(condition).order_by(delivery.c.sequence).limit(1)
+    return next(iter(_deliveries(connection, query)), None)
+
+
+def dead(connection: sa.Connection, name: str | None = None) -> list[Delivery]:
+    """Return the deliveries that wait for a person, of one subscription or of all."""
+    query = sa.select(delivery).where(delivery.c.is_dead)
+    query = query.where(delivery.c.subscription == name) if name else query
+    return _deliveries(connection, query.order_by(delivery.c.subscription, delivery.c.sequence))
+
+
+def has_dead(connection: sa.Connection, name: str) -> bool:
+    """Return whether a delivery of a subscription waits for a person."""
+    waits = (delivery.c.subscription == name) & delivery.c.is_dead
+    return bool(connection.scalar(sa.select(sa.exists().where(waits))))
+
+
+def _deliveries(connection: sa.Connection, query: sa.Select[Any]) -> list[Delivery]:
+    rows = connection.execute(query).mappings()
+    return [Delivery(**{**row, "event": json.loads(row["event"])}) for row in rows]
+
+
+def backlogs(connection: sa.Connection) -> list[Backlog]:
+    """Return the backlog of each subscription that ever read the log, by name. A backlog may be empty."""
+    counts = sa.select(
+        delivery.c.subscription,
+        sa.func.count().label("waiting"),
+        sa.func.sum(sa.case((delivery.c.is_dead, 1), else_=0)).label("dead"),
+        sa.func.max(delivery.c.error).label("error"),
+    ).group_by(delivery.c.subscription)
+    row_by_name = {row.subscription: row for row in connection.execute(counts)}
+    names = {name for name, _ in readers(connection).values()} | row_by_name.keys()
+    oldest = {name: _oldest(connection, name) for name in row_by_name}
+    return [
+        Backlog(name, row.waiting, row.dead, oldest[name], row.error)
+        if (row := row_by_name.get(name))
+        else Backlog(name, 0, 0, "", None)
+        for name in sorted(names)
+    ]
+
+
+def readers(connection: sa.Connection) -> dict[str, tuple[str, str]]:
+    """Return the name and the dataset of each subscription that ever read the log, by its name as a subscriber."""
+    query = sa.select(subscription.c.subscriber).where(subscription.c.subscriber.startswith(_LISTENER))
+    parts = {name: name.removeprefix(_LISTENER).partition(" of ") for name in connection.execute(query).scalars()}
+    return {subscriber: (name, dataset) for subscriber, (name, _, dataset) in parts.items()}
+
+
+def _oldest(connection: sa.Connection, name: str) -> str:
+    """Return the time of the oldest change that is not delivered."""
+    query = sa.select(delivery.c.event).where(delivery.c.subscription == name).order_by(delivery.c.sequence).limit(1)
+    return json.loads(connection.execute(query).scalar_one())["time"]
+
+
+def remove(connection: sa.Connection, done: Sequence[Delivery]) -> None:
+    """Remove deliveries that the target has accepted, or that a person drops."""
+    for each in done:
+        connection.execute(sa.delete(delivery).where(_is(each)))
+
+
+def failed(connection: sa.Connection, head: Delivery, now: datetime, error: FeedAssetsError) -> None:
+    """Record a failed try and the time of the next one. Only refusals and wrong settings are counted."""
+    counts = not isinstance(error, DeliveryFailed) or isinstance(error, DeliveryRefused)
+    refusals = head.refusals + counts
+    pause = min(FIRST_PAUSE * 2 ** min(head.tries, 10), LONGEST_PAUSE)
+    values = {"due": now + pause, "tries": head.tries + 1, "refusals": refusals, "error": in_short(error)}
+    values |= {"is_down": isinstance(error, DeliveryTargetDown), "is_dead": refusals >= REFUSALS}
+    connection.execute(sa.update(delivery).where(_is(head)).values(values))
+
+
+def _is(at: Delivery) -> sa.ColumnElement[bool]:
+    return (
+        (delivery.c.subscription == at.subscription)
+        & (delivery.c.lane == at.lane)
+        & (delivery.c.sequence == at.sequence)
+    )
+
+
+def retry(connection: sa.Connection, chosen: Collection[Delivery], now: datetime) -> None:
+    """Let deliveries be tried again at once, with no refusals counted."""
+    values = {"due": now, "tries": 0, "refusals": 0, "error": None, "is_down": False, "is_dead": False}
+    for each in chosen:
+        connection.execute(sa.update(delivery).where(_is(each)).values(values))
+
+
+def forget(connection: sa.Connection, name: str) -> int:
+    """Remove a subscription with all its deliveries. Return the number of deliveries."""
+    removed = connection.execute(sa.delete(delivery).where(delivery.c.subscription == name)).rowcount
+    connection.execute(sa.delete(delivery_turn).where(delivery_turn.c.subscription == name))
+    its_rows = subscription.c.subscriber.startswith(_listener(name), autoescape=True)
+    connection.execute(sa.delete(subscription).where(its_rows))
+    return removed
+
+
+def position(connection: sa.Connection, name: str, dataset: Feed) -> int | None:
+    """Return the number of the last change that a subscription has read. Return None for a new subscription.
+
+    Raise InvalidDefinition if a subscription of this name has read changes of another dataset.
+    """
+    beginning, rows = _listener(name), sa.select(subscription.c.subscriber, subscription.c.position)
+    its_rows = rows.where(subscription.c.subscriber.startswith(beginning, autoescape=True))
+    position_by_dataset = {row.subscriber.removeprefix(beginning): row.position for row in connection.execute(its_rows)}
+    if other := position_by_dataset.keys() - {str(dataset)}:
+        raise InvalidDefinition(
+            f"the subscription {name} of {dataset} has the name of one of {min(other)}: rename it. If the other one is "
+            f"no longer declared, run `feed-assets subscriptions drop {name} --all`."
+        )
+    return position_by_dataset.get(str(dataset))
+
+
+def advance(connection: sa.Connection, name: str, dataset: Feed, before: int | None, reached: int) -> bool:
+    """Move a subscription's position in the log from `before` to `reached`.
+
+    Return False if another process has moved it meanwhile.
+    """
+    its_key = {"subscriber": _listener(name, dataset), "feed": subscriptions.ALL}
+    if before is None:
+        first = insert_into(connection, subscription).values(**its_key, position=reached).on_conflict_do_nothing()
+        return bool(connection.execute(first).rowcount)
+    moved = sa.update(subscription).filter_by(**its_key, position=before).values(position=reached)
+    return bool(connection.execute(moved).rowcount)
+
+
+def take_turn(connection: sa.Connection, name: str, holder: str, now: datetime, until: datetime) -> bool:
+    """Take or prolong the turn to deliver. Return False if another process has it."""
+    row = {"subscription": name, "holder": holder, "until": until}
+    is_free = (delivery_turn.c.until <= now) | (delivery_turn.c.holder == holder)
+    insert = insert_into(connection, delivery_turn).values(row)
+    upsert = insert.on_conflict_do_update(
+        index_elements=["subscription"], set_={"holder": holder, "until": until}, where=is_free
+    )
+    return bool(connection.execute(upsert).rowcount)
+
+
+def end_turn(connection: sa.Connection, name: str, holder: str) -> None:
+    """End the turn of a process."""
+    own = (delivery_turn.c.subscription == name) & (delivery_turn.c.holder == holder)
+    connection.execute(sa.delete(delivery_turn).where(own))

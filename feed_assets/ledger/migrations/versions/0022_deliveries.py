@@ -1,0 +1,36 @@
+"""Deliveries of changes to subscriptions, and whose turn it is to deliver."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from feed_assets.ledger.tables import TEXT, UtcDateTime
+
+revision = "0022"
+down_revision = "0021"
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.create_table(
+        "delivery",
+        sa.Column("subscription", TEXT, nullable=False),
+        sa.Column("lane", TEXT, nullable=False, comment="partition or window; '' if one call serves all changes"),
+        sa.Column("sequence", sa.BigInteger(), nullable=False, comment="number of the change in the log"),
+        sa.Column("event", TEXT, nullable=False, comment="JSON: the CloudEvent"),
+        sa.Column("due", UtcDateTime(), nullable=False, comment="when it is tried next"),
+        sa.Column("tries", sa.Integer(), nullable=False, comment="failed ones in a row, outages too"),
+        sa.Column("refusals", sa.Integer(), nullable=False, comment="failed ones that count"),
+        sa.Column("error", TEXT, comment="why the last try failed; NULL: it was not tried"),
+        sa.Column("is_down", sa.Boolean(), nullable=False, comment="whether the target gave no answer then"),
+        sa.Column(
+            "is_dead", sa.Boolean(), nullable=False, comment="whether it waits for a person, and its lane with it"
+        ),
+        sa.PrimaryKeyConstraint("subscription", "lane", "sequence"),
+    )
+    op.create_table(
+        "delivery_turn",
+        sa.Column("subscription", TEXT, nullable=False),
+        sa.Column("holder", TEXT, nullable=False, comment="process that delivers"),
+        sa.Column("until", UtcDateTime(), nullable=False, comment="when another process may deliver"),
+        sa.PrimaryKeyConstraint("subscription"),
+    )

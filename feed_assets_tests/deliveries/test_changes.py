@@ -1,0 +1,109 @@
+"""Changes that a subscription is notified of: each once, and only if rows change."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.delivery_targets import DEFAULT_TRANSITIONS, RefreshView, Subscription, Webhook
+from feed_assets.core.feeds import Feed, File, Partition, Update
+from feed_assets.deliveries import sender
+from feed_assets.deliveries.changes import DatasetChange, changes_between
+from feed_assets.ledger import log, update_changes, updates
+from feed_assets.ledger.batch_partitions import join
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.change_events import event_of
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.sum_projects import DAYS, RAW, raw_feed
+
+SALES = Feed.parse("t/sales/v1.0")
+DAY = Partition(SALES, "2026-01-01")
+FIRST, RANGE = DAY.batch("b1"), DAY.batch("b00000001-00000002")
+ID, LATER_ID = "20260101.000000", "20260101.000001"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def delivered(ledger):
+    """Return what a webhook with the default transitions gets."""
+    subscription = Subscription("cache", SALES, DEFAULT_TRANSITIONS, Webhook("env:URL", "env:SECRET"))
+    with ledger.read() as connection:
+        upto = log.last(connection)
+        changes = changes_between(connection, subscription, 0, upto, limit=100)
+    return [(each.partition.name, each.transition) for each in changes]
+
+
+def sync(ledger, partition, *, size=1, is_batch=False):
+    """Record an update of a foreign feed that was just read from the blackboard."""
+    valid = Update(partition, ID, (File(f"{partition.path}/{ID}/part-0", size, "etag"),))
+    update_changes.sync(ledger, partition, valid, {}, NOW, as_of=10**6, is_batch=is_batch)
+
+
+def test_a_batch_is_delivered_once_also_if_its_partition_is_known_later(ledger):
+    sync(ledger, FIRST)
+    sync(ledger, FIRST, is_batch=True)
+    assert delivered(ledger) == [("b1", "published")]
+
+
+def test_other_files_under_the_same_id_are_delivered(ledger):
+    sync(ledger, DAY)
+    sync(ledger, DAY, size=2)
+    assert [transition for _, transition in delivered(ledger)] == ["published", "published"]
+
+
+@pytest.fixture
+def compacted(ledger):
+    """Return a ledger with two batches that a compaction has put together."""
+    with ledger.change() as connection:
+        for number in (1, 2):
+            batch = DAY.batch(f"b0000000{number}")
+            join(connection, batch)
+            update_changes.insert(connection, batch, ID, origin=updates.RUN, state=updates.PUBLISHED, at=NOW)
+        join(connection, RANGE)
+        update_changes.insert(connection, RANGE, LATER_ID, origin=updates.COMPACTED, state=updates.CLAIMED, at=NOW)
+        update_changes.publish(connection, RANGE, LATER_ID, NOW)
+    return ledger
+
+
+def test_a_compaction_is_not_delivered_as_its_rows_are_the_same(compacted):
+    assert delivered(compacted) == [("b00000001", "published"), ("b00000002", "published")]
+
+
+def test_a_compacted_range_that_is_invalidated_and_valid_again_is_delivered(compacted):
+    with compacted.change() as connection:
+        for state in (log.INVALIDATED, log.PUBLISHED):
+            update_changes.change(connection, RANGE, LATER_ID, state, NOW + timedelta(hours=1))
+    assert delivered(compacted)[2:] == [(RANGE.name, "invalidated"), (RANGE.name, "published")]
+
+
+def test_the_order_is_kept_when_a_view_becomes_a_webhook_while_changes_wait(ledger, monkeypatch):
+    sent = []
+    monkeypatch.setattr(sender, "_send", lambda _target, group, _now: sent.extend(each.event["n"] for each in group))
+    was, now_is = (
+        Subscription("cache", SALES, DEFAULT_TRANSITIONS, target)
+        for target in (RefreshView("reports.by_day", "main"), Webhook("env:URL", "env:SECRET"))
+    )
+
+    def fill(subscription):
+        sender.fill(ledger, subscription, lambda change: {"n": change.sequence}, NOW)
+
+    fill(was)
+    sync(ledger, DAY)
+    sync(ledger, DAY, size=2)
+    fill(was)
+    sync(ledger, DAY, size=3)
+    fill(now_is)
+    sender.deliver(ledger, now_is, lambda: NOW, lambda: False)
+    assert len(sent) == 3
+    assert sent == sorted(sent)
+
+
+@each_case("key", ["2020-01-01/apac", "2020-01-01/apac/men", "apac"])
+def test_a_change_of_a_partition_that_was_declared_otherwise_is_delivered_without_dimensions(key):
+    """Its subscription must go on: the partitions may get a dimension while a change is unread."""
+    regions = dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.StaticPartitionsDefinition(["apac"])})
+    graph = Graph(dg.Definitions(assets=[raw_feed(partitions_def=regions)]).resolve_asset_graph())
+    subscription = Subscription("cache", Feed.parse(RAW), DEFAULT_TRANSITIONS, Webhook("env:URL", "env:SECRET"))
+    change = DatasetChange(1, Partition(subscription.dataset, key), "published", NOW, ID)
+    data = event_of(graph, subscription, change)["data"]
+    expected = {"day": "2020-01-01", "region": "apac"} if key == "2020-01-01/apac" else {}
+    assert (data["partition"], data["dimensions"], data["window"] is None) == (key, expected, not expected)

@@ -1,0 +1,88 @@
+"""`feed-assets subscriptions`: what waits, and what a person does about it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.errors import DeliveryRefused, InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.deliveries import outbox
+from feed_assets.deliveries.outbox import Delivery
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def change(lane, sequence):
+    event = {"time": f"2026-01-01T00:00:0{sequence}+00:00", "data": {"transition": "published"}}
+    return Delivery("cache", lane, sequence, event, due=NOW)
+
+
+@pytest.fixture
+def ledger(home):
+    """Return a ledger in which two partitions wait for a person, one of them with a change behind it."""
+    opened = open_ledger(settings().ledger)
+    with opened.write() as connection:
+        outbox.advance(connection, "cache", Feed.parse("t/sums/v1.0"), None, 0)
+        outbox.put(connection, [change("2026-01-01", 1), change("2026-01-02", 2), change("2026-01-01", 3)])
+        for _ in range(outbox.REFUSALS):
+            for head in outbox.heads(connection, "cache", NOW + timedelta(days=1)):
+                outbox.failed(connection, head, NOW, DeliveryRefused("it answered with 404."))
+    yield opened
+    opened.engine.dispose()
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["subscriptions", *arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+def waiting(ledger):
+    with ledger.read() as connection:
+        return [each.sequence for each in outbox.heads(connection, "cache", datetime.now(UTC))]
+
+
+def test_the_list_shows_what_waits_for_each_subscription_and_for_a_person(ledger):
+    (row,) = run("ls")
+    assert (row["subscription"], row["waiting"], row["dead"]) == ("cache", 3, 2)
+    assert row["since"] == "2026-01-01T00:00:01+00:00"
+    assert [(each["partition"], each["error"]) for each in run("ls", "cache")] == [
+        ("2026-01-01", "it answered with 404."),
+        ("2026-01-02", "it answered with 404."),
+    ]
+
+
+def test_a_person_retries_one_partition_or_all(ledger):
+    assert run("retry", "cache", "2026-01-02") == {"subscription": "cache", "retried": 1}
+    assert waiting(ledger) == [2]
+    assert run("retry", "cache") == {"subscription": "cache", "retried": 1}
+    assert sorted(waiting(ledger)) == [1, 2]
+
+
+def test_a_dropped_change_lets_the_changes_behind_it_go_on(ledger):
+    assert run("drop", "cache", "2026-01-01") == {"subscription": "cache", "dropped": 1}
+    assert waiting(ledger) == [3]
+    with pytest.raises(InvalidName, match="found 2026-01-02 and --all: expected one of them"):
+        run("drop", "cache", "2026-01-02", "--all")
+    with ledger.write() as connection:
+        outbox.put(connection, [change("2026-01-01", 4)])
+    assert run("drop", "cache", "2026-01-01") == {"subscription": "cache", "dropped": 1}
+    assert waiting(ledger) == [4], "a change that is still tried can be dropped by its partition"
+    alerts.keep(ledger, "undelivered", {"t/sums/v1.0|cache|person": "it waits"}, NOW)
+    assert run("drop", "cache", "--all") == {"subscription": "cache", "dropped": 2}
+    with ledger.read() as connection:
+        assert alerts.open_alerts(connection) == ()
+    assert run("ls") == []
+
+
+def test_wrong_names_are_refused_with_those_that_exist(ledger):
+    with pytest.raises(InvalidName, match="no subscription cash: expected cache"):
+        run("retry", "cash")
+    with pytest.raises(InvalidName, match="nothing in 2026-01-03 of the subscription cache waits for a person"):
+        run("drop", "cache", "2026-01-03")
