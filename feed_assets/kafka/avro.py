@@ -32,7 +32,7 @@ _NULL = ("null", {"type": "null"})
 
 
 class Schema(NamedTuple):
-    """A schema as declared, the form of it with which data are read, and the function that reads them."""
+    """A declared schema, its form for reading, and the function that reads data with this form."""
 
     declared: Any
     form: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Schema(NamedTuple):
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
     layouts: dict[tuple[str, ...], Any]
-    """Layouts of chunks with this schema, by key fields. They are kept here, so that they end with the schema."""
+    """Layouts of chunks with this schema, by key fields. They are here, so that they are removed with the schema."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
@@ -94,7 +94,7 @@ def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decima
 def _time_of(read: Callable[..., time]) -> Callable[..., time]:
     """Return fastavro's reader of a time of day with a check.
 
-    Without it, the reader accepts times down to minus one hour.
+    Without the check, the reader accepts times down to minus one hour.
     """
 
     def checked(count: int, *schemas: object) -> time:

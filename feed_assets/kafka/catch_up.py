@@ -29,8 +29,8 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     """Write and signal chunks of all messages that a topic has now. Return the signals.
 
     Each partition's last chunk ends at the partition's present end. Raise KafkaUnavailable, NoTopic, FencedOff and
-    Spark's errors. If a partition needs a person, finish the others first, and then raise LogTrimmed, SignalsLost
-    or SignalRefused.
+    Spark's errors. If a person must act on a partition, finish the other partitions first, and then raise LogTrimmed,
+    SignalsLost or SignalRefused.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
@@ -46,7 +46,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 class _Lag:
     """The messages of a topic that have no signal yet, up to the end of each partition in `ends`.
 
-    `ends` was read when the job began, so that messages that arrive meanwhile do not prolong the job.
+    `ends` was read when the call began, so that messages that arrive meanwhile do not prolong the call.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class _Lag:
         self._ends, self._about = ends, about
         self.signalled = list[Signal]()
         self.aside = dict[int, LogTrimmed | SignalsLost | SignalRefused]()
-        """Errors that need a person, by partition."""
+        """Errors on which a person must act, by partition."""
 
     def by_executors(
         self, executors: Executors, opened: Mapping[int, PartitionReader]
     ) -> Mapping[int, PartitionReader]:
-        """Run Spark jobs that make chunks, if the lag is large, until a job makes none. Return the reopened partitions.
+        """If the lag is large, run Spark jobs until a job makes no chunks. Return the reopened partitions.
 
         A job makes only complete chunks. Messages after the last complete chunk of a partition remain.
         """
@@ -92,7 +92,7 @@ class _Lag:
     def _job(self, executors: Executors, opened: Mapping[int, PartitionReader]) -> None:
         """Run a Spark job that writes chunks.
 
-        In each partition signal these chunks, up to the first one that is missing.
+        In each partition, signal these chunks, up to the first one that is missing.
         """
         task_ranges = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
@@ -114,7 +114,7 @@ class _Lag:
                 each.drop()
 
     def _note(self, number: int, signals: Iterable[Signal]) -> None:
-        """Keep a partition's signals. Set it aside if the broker refuses one of them, or if its topic was recreated."""
+        """Keep a partition's signals. Set it aside if the broker refuses a signal, or if the topic was recreated."""
         try:
             self.signalled += signals
         except (LogTrimmed, SignalRefused) as error:
@@ -123,7 +123,7 @@ class _Lag:
     def opened(self) -> dict[int, PartitionReader]:
         """Open each partition of the topic at the first offset without a signal.
 
-        Set aside the partitions that need a person.
+        Set aside the partitions on which a person must act.
         """
         places = [PartitionOfTopic(self._name, number) for number in self._ends if number not in self.aside]
         writers = signalling(self._chunking, places, {self._name: self._about})

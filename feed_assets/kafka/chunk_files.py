@@ -19,7 +19,7 @@ FOLDER = "chunks"
 
 
 def signalled_key(topic: str, partition: int, first_offset: int, path: str) -> str:
-    """Return the key of a signal's file, made from topic, partition and offset. `path` only decides about `.gz`."""
+    """Return the key of a signal's file, from topic, partition and offset. It ends with `.gz` if `path` does."""
     return f"{FOLDER}/{key_of(topic, partition, first_offset, is_packed=path.endswith('.gz'))}"
 
 

@@ -20,7 +20,12 @@ _QUEUED_KB = 16 << 10
 """Kilobytes that a consumer reads ahead for all its partitions together, however long the backlog."""
 
 _FETCHED = 8 << 20
-_PEEKED = 64 << 10
+_FETCHED_OF_PARTITION = 16 << 10
+"""Compressed bytes of a partition in one answer. All batches of an answer are unpacked at once, each to any size.
+
+The broker sends at least one batch, however large it is.
+"""
+
 _PAGE_KB = 1 << 10
 LONGEST = 64 << 20
 """The most bytes of a message that is read or written."""
@@ -43,7 +48,7 @@ SAY_SECONDS = 60.0
 """Seconds between two log lines about one kind of background error."""
 
 _last_logged = dict[str, float]()
-"""The time of the last line about each kind."""
+"""The time of the last log line about each kind of background error."""
 
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
@@ -63,29 +68,31 @@ class Clients:
 
     def __init__(self, conf: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> None:
         self._on_error = on_error
+        self.properties = {**conf}
+        """The configuration, with passwords."""
         self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
     def consumer(self) -> Consumer:
         """Return a member of the consumer group. It reads committed messages, and only from given offsets."""
         defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
-        return _create(Consumer, {**defaults, "group.id": GROUP, **self._conf, **_READS})
+        return _create(Consumer, {**defaults, **_READ_DEFAULTS, **self._conf, **_READS})
 
     def reader(self) -> Consumer:
         """Return a consumer that does not join the group, and that reports the end of each partition."""
-        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
+        return _create(Consumer, {**_READ_DEFAULTS, **self._conf, **_READS, **_ENDS})
 
     def page_reader(self) -> Consumer:
-        """Return a reader for some MB. It fetches little ahead, because small batches may unpack to many bytes."""
+        """Return a reader for some MB of messages. It fetches little ahead: small batches may unpack to many bytes."""
         little = {"queued.max.messages.kbytes": _PAGE_KB, "fetch.max.bytes": _PAGE_KB << 10}
-        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
+        return _create(Consumer, {**_READ_DEFAULTS, **self._conf, **_READS, **_ENDS, **little})
 
     def peeker(self) -> Consumer:
         """Return a reader that fetches little more than the next message of each partition."""
-        little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _PEEKED}
-        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
+        little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _FETCHED_OF_PARTITION}
+        return _create(Consumer, {**_READ_DEFAULTS, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
-        """Return a producer that writes in transactions. The broker aborts one that takes more than `seconds`."""
+        """Return a producer that writes in transactions. The broker aborts a transaction after `seconds`."""
         transaction_conf = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": seconds * 1000,
@@ -94,7 +101,7 @@ class Clients:
         return _create(Producer, {"compression.type": "gzip", **self._conf, **transaction_conf, **_WRITES})
 
     def admin(self) -> AdminClient:
-        """Return a client that creates topics."""
+        """Return a client that describes, changes and creates topics."""
         return _create(AdminClient, self._conf)
 
     def _hear(self, error: KafkaError) -> None:
@@ -113,6 +120,9 @@ def _create(kind: Callable[[dict[str, Any]], _Client], conf: dict[str, Any]) -> 
     except KafkaException as error:
         raise InvalidSetting(f"FEED_ASSETS_KAFKA: {masked(str(error.args[0].str()))}. Correct it.") from error
 
+
+_READ_DEFAULTS = {"group.id": GROUP, "max.partition.fetch.bytes": _FETCHED_OF_PARTITION}
+"""Properties of each consumer that the settings may change."""
 
 _READS: dict[str, Any] = {
     "isolation.level": "read_committed",

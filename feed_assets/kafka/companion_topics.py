@@ -1,4 +1,4 @@
-"""The topics of signals and dead letters beside each topic. They always have as many partitions as the topic."""
+"""The topics of signals and dead letters beside each topic. They have at least as many partitions as the topic."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -31,7 +31,7 @@ _HEADERS = 64 << 10
 """Number of bytes by which a dead letter may be larger than its message, because of its headers."""
 
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
-"""The name of the setting, and its default."""
+"""The name of the setting for a topic's message limit, and the setting's default in bytes."""
 
 _REFUSALS = frozenset(
     {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_CONFIG"}

@@ -181,7 +181,7 @@ class Cutter:
     def _begin(self, start: int) -> None:
         self.next = self._start = self._end = start
         self.opened = None
-        # This buffer needs no close. The first write replaces it by the chunk's file.
+        # This buffer needs no close. The chunk's first message replaces it by the chunk's file.
         self._body: IO[bytes] = BytesIO()
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None

@@ -1,9 +1,9 @@
 """Dead letters: messages of a topic that are not valid records, and how they are settled: produced again, or dropped.
 
-A receipt is a message in the same partition as the letters. It settles the open letters before an offset. One
-transaction contains the receipt and the messages that are produced again, so each of them appears once. After a kill,
-neither is visible, and the next process begins after the last receipt. All processes use the same transactional id, so
-a second process fences off the first.
+A receipt is a message of the same topic partition as the letters. It settles the open letters before an offset. One
+transaction contains the receipt and the messages that are produced again, so each message appears once. If a kill
+interrupts the transaction, readers see neither the receipt nor these messages. The next process begins after the last
+receipt. All processes use the same transactional id, so a second process fences off the first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ OURS = "feed_assets."
 """Prefix of the header names that the connector adds."""
 
 LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
-"""The most messages and bytes of one read. One transaction settles its letters."""
+"""The most messages and bytes of one read. One transaction settles the letters of a read."""
 
 _UPTO, _COUNT = f"{OURS}upto", f"{OURS}count"
 _TRANSACTION_SECONDS = 60
@@ -41,7 +41,8 @@ Header = tuple[str, str | bytes | None]
 class Letter:
     """A dead letter: a message that is not a valid record.
 
-    `partition` and `offset` say where it was upstream, `reason` why it is not valid, and `at` its time (UTC).
+    `partition` and `offset` are its place in the upstream topic. `reason` says why it is not valid. `at` is its
+    timestamp (UTC).
     """
 
     partition: int
@@ -54,7 +55,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A message that settles `count` dead letters: all before the offset `upto` of their partition are done."""
+    """A message that settles `count` dead letters: all open letters of its partition before the offset `upto`."""
 
     upto: int
     count: int
@@ -102,7 +103,7 @@ def _partitions(reader: Consumer, topic: str) -> list[int]:
 
 
 def _done(reader: Consumer, topic: str, partition: int) -> int:
-    """Return the offset up to which a person has settled the dead letters: produced them again, or dropped them."""
+    """Return the offset up to which all dead letters are settled: produced again, or dropped."""
     messages = topic_reader.tail(
         reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None
     )
@@ -114,13 +115,13 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     """Settle all open dead letters (messages that are not valid records), and return their number.
 
     With `produces`, their messages are produced again to the same partitions, unchanged. Otherwise they are dropped. A
-    message is not produced again if the letter has only its beginning, or if the topic would remove it at once because
-    of its age. Such letters stay open, and at the end LetterLeft is raised. After FencedOff or KafkaUnavailable, the
-    next call settles the letters that are still open.
+    message is not produced again if its letter was cut, or if the topic would remove the message at once because of its
+    age. Such letters stay open, and at the end LetterLeft is raised. After FencedOff or KafkaUnavailable, the next call
+    settles the letters that are still open.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"settle the dead letters of {topic}", producer):
-        # Do this first, so that an earlier process cannot write a receipt after this process has read the last one.
+        # Do this first: an earlier process must not add a receipt after this process has read the last receipt.
         producer.init_transactions(SECONDS)
         settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
@@ -139,8 +140,8 @@ def _first_kept(clients: Clients, topic: str) -> int:
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
     """Return the range of offsets with open letters, by partition.
 
-    The range ends at the partition's present end. Later letters may come from messages that this process produces
-    again.
+    The range ends at the partition's present end. Later letters are excluded, because they may come from messages that
+    this process produces again.
     """
     with closing(clients.reader()) as reader:
         bounds = topic_reader.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
@@ -183,7 +184,8 @@ class _Settling:
     def write(self, letters: Sequence[Placed]) -> None:
         """Produce the messages of letters again, or drop them, and write a receipt.
 
-        The receipt settles all letters before it, so append a copy of each letter that stays open.
+        The receipt settles every letter up to the last of `letters`. So write a copy, which has a later offset, of each
+        letter that stays open.
         """
         self._producer.begin_transaction()
         if self._first_kept is not None:
@@ -222,7 +224,7 @@ class _Settling:
     def _keep(self, placed: Placed, why: str) -> None:
         """Write a copy of a dead letter that stays open.
 
-        The receipt settles the original, like all letters before it.
+        The receipt settles the original, but not the copy, whose offset is later.
         """
         number, message = placed
         self._left.append(why)
@@ -232,9 +234,10 @@ class _Settling:
 
 
 def _parted(message: Message) -> tuple[Headers, Mapping[str, bytes | None]]:
-    """Return the headers that a letter's message had, and those that the connector added behind them.
+    """Return the headers of a letter's original message, and the headers that the connector added after them.
 
-    Letters written earlier do not say how many there were. Of these, all with our prefix count as ours.
+    Letters of earlier versions do not have the number of original headers. For these, each header with our prefix
+    counts as added.
     """
     if message.headers and message.headers[-1][0] == OWN:
         count = int(message.headers[-1][1] or 0)
@@ -245,7 +248,7 @@ def _parted(message: Message) -> tuple[Headers, Mapping[str, bytes | None]]:
 
 @dataclass(frozen=True)
 class Open:
-    """Numbers of a topic's dead letters that are not settled, counted up to the offsets in `after`, by partition."""
+    """Numbers of a topic's open dead letters, counted up to the offset that `after` has for each partition."""
 
     after: Mapping[int, int]
     counts: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -255,7 +258,7 @@ class Open:
 
     @property
     def count(self) -> int:
-        """Return the number of dead letters of all partitions that are not settled."""
+        """Return the number of open dead letters in all partitions."""
         return sum(self.counts.values())
 
 

@@ -52,8 +52,8 @@ class Decoder:
         key_values = {name: key[name] for name in self._topic.key}
         if absent := [name for name, value in key_values.items() if value is None]:
             raise Poison(f"a tombstone whose key field {absent[0]} is null")
-        dialect.line([*key_values.values()])  # Only a check: the line is written later, with the first row's columns.
-        return Tombstone(message.offset, key_values, message.moment)
+        line = dialect.line([*key_values.values()])  # The cutter writes another line, with its chunk's columns.
+        return Tombstone(message.offset, key_values, message.moment, len(line))
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
         if not self._kind:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 
 from feed_assets.core.errors import NoTopic
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import signals, topic_reader
+from feed_assets.kafka import peeks, signals, topic_reader
 from feed_assets.kafka.clients import Clients, translated
 from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Message
@@ -57,18 +57,22 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
 
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
-    """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed if it was recreated."""
+    """Return each partition's lag.
+
+    Raise KafkaUnavailable, NoTopic and SignalsLost. Raise LogTrimmed for a recreated topic.
+    Raise KafkaUnavailable, too, if the next messages of a partition crash their reader.
+    """
     with closing(clients.peeker()) as reader, translated(f"find how far {topic} is signalled"):
         bounds, topic_id = topic_reader.bounds(reader, topic), id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
         begins = {each: max(low, signalled.get(each, 0)) for each, (low, _) in bounds.items()}
         behind = {each: begin for each, begin in begins.items() if begin < bounds[each][1]}
-        first = {each: topic_reader.first(reader, topic, each, begin) for each, begin in behind.items()}
+        first = peeks.first(clients, reader, topic, behind)
     return [_lag(each, bounds[each][1], begins[each], first.get(each)) for each in sorted(bounds)]
 
 
 def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int]], topic_id: str) -> dict[int, int]:
-    """Return for each partition the offset up to which its chunks have been signalled, if it has a signal."""
+    """Return the offset after the last signalled chunk of each partition that has a signal."""
     numbers = {*_partitions_of_signals(reader, topic)} & {*bounds}
     last = {each: signal for each in numbers if (signal := signals.last(reader, topic, each))}
     for each, signal in last.items():

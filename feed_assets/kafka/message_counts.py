@@ -6,6 +6,7 @@ messages. Also, no producer may use transactions, because the end of a transacti
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from feed_assets.core.chunks import line_before
 from feed_assets.core.errors import LogTrimmed
-from feed_assets.kafka import topic_reader
+from feed_assets.kafka import peeks, topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.companion_topics import config_of
 from feed_assets.kafka.messages import Message
@@ -48,23 +49,22 @@ def refusal(clients: Clients, topic: str) -> str | None:
 
 @dataclass(frozen=True)
 class Oldest:
-    """The time (UTC) of a partition's first remaining message, and whether earlier ones were removed."""
+    """The time (UTC) of a partition's first remaining message, and whether earlier messages were removed."""
 
     moment: datetime
     is_cut: bool
 
 
 def oldest(clients: Clients, topic: str) -> list[Oldest]:
-    """Return the oldest message of each partition that has messages. Raise KafkaUnavailable."""
-    reader = clients.reader()
-    try:
-        with translated(f"count {topic}"):
-            ends = topic_reader.bounds(reader, topic)
+    """Return the oldest message of each partition that has messages.
+
+    Raise KafkaUnavailable, also if the oldest messages of a partition crash their reader.
+    """
+    with closing(clients.peeker()) as reader, translated(f"count {topic}"):
+        ends = topic_reader.bounds(reader, topic)
         begins = {each: low for each, (low, high) in ends.items() if low < high}
-        firsts = {each: topic_reader.first(reader, topic, each, low) for each, low in begins.items()}
-    finally:
-        reader.close()
-    return [Oldest(moment_of(found), begins[each] > 0) for each, found in firsts.items() if found]
+        messages = peeks.first(clients, reader, topic, begins)
+    return [Oldest(moment_of(message), begins[each] > 0) for each, message in messages.items()]
 
 
 def moment_of(message: Message) -> datetime:
@@ -94,7 +94,7 @@ def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[da
         bounds: The times (UTC), all in the past.
 
     Raises:
-        LogTrimmed: The broker has removed messages after the first time, so their number is unknown.
+        LogTrimmed: The broker has removed messages of the counted time, or the topic was recreated.
         KafkaUnavailable: The broker does not answer.
     """
     reader = clients.reader()
@@ -118,7 +118,7 @@ _Ends = Mapping[int, tuple[int, int]]
 
 
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
-    """Return each partition's first offset at or after a time. Without such a message, return its end in `ends`."""
+    """Return each partition's first offset at or after a time. If there is none, return the partition's end."""
     stamp = (moment - EPOCH) // _MILLISECOND
     queries = [TopicPartition(topic, partition, stamp) for partition in ends]
     offsets = reader.offsets_for_times(queries, timeout=SECONDS)
@@ -126,7 +126,7 @@ def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dic
 
 
 def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
-    """Raise LogTrimmed if messages from the start time on may already have been removed."""
+    """Raise LogTrimmed if messages from the start time on may be missing, or if the topic was recreated."""
     for partition, (low, high) in ends.items():
         if after.get(partition, 0) > high:
             raise LogTrimmed(
@@ -205,7 +205,7 @@ def by_reading(
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
     """Return the count of a cell (a block of offsets) so far, if it is its partition's last cell.
 
-    Otherwise return no counts.
+    Otherwise return the cell without counts.
     """
     last = after.get(partition)
     return last if last and last.start == start else CountedRange(partition, start, start, {})

@@ -1,19 +1,19 @@
 """Messages of a topic, and the results of decoding: a row, a tombstone, or a dead letter with the reason."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from feed_assets.core.windows import LAST_YEAR
 
 OPERATION, OFFSET = "_operation", "_offset"
-"""The columns of a chunk before those of the value: the message's operation, and its offset upstream."""
+"""The first columns of a chunk: the message's operation, and its offset in the upstream topic."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 LATEST = datetime(LAST_YEAR, 12, 31, 23, 59, tzinfo=UTC)
-"""The last minute that is in a window. Later times count as of it."""
+"""The last minute that is in a window. Later timestamps count as this minute."""
 
 _LATEST_MS = int(LATEST.timestamp()) * 1000
 
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
     @property
     def moment(self) -> int:
-        """Return the timestamp, limited to windows. Others occur: some producers send microseconds by mistake."""
+        """Return the timestamp, limited to times that windows cover. Some producers send microseconds by mistake."""
         return min(max(self.timestamp, 0), _LATEST_MS)
 
 
@@ -60,6 +60,8 @@ class Tombstone:
     offset: int
     key: Mapping[str, object]
     timestamp: int = 0
+    length: int = field(default=0, compare=False)
+    """Number of bytes of the key as a line. A symbol of 1,000 letters is one byte of the message."""
 
 
 @dataclass(frozen=True, slots=True)

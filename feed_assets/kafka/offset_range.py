@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
-from time import monotonic
+from time import monotonic, thread_time
 from typing import IO, NamedTuple
 
 from confluent_kafka.admin import AdminClient
@@ -20,7 +20,7 @@ from feed_assets.kafka import chunk_files, dialect
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.cutter import Chunk, Cutter
 from feed_assets.kafka.decode import Decoder
-from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message
+from feed_assets.kafka.messages import ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.signal_message import Signal, minute_of
 
@@ -28,13 +28,16 @@ _IN_MEMORY = 256 << 10
 """The most bytes of an open chunk in memory. A larger chunk is on disk."""
 
 _LONG, _MUCH_LONGER = 1 << 20, 50
-"""Bytes of a long line, and how often its message fits into a line that is much longer.
+"""Bytes of a long line, and the factor by which a much longer line exceeds its message.
 
 One byte of a message may stand for a symbol of 1,000 letters.
 """
 
-SLOW_SECONDS = 0.1
-"""Seconds of a slow message. Most take less than a thousandth, but one of 1 MB may hold a million small values."""
+SLOW_SECONDS = 0.005
+"""The least seconds of processor time to decode and cut a slow message.
+
+Most messages take less than 0.1 ms, but 10 kB may contain ten thousand small values.
+"""
 
 
 class PartitionOfTopic(NamedTuple):
@@ -108,7 +111,7 @@ class ChunkWriter:
 
     @property
     def costly(self) -> int:
-        """Return how many messages ended a chunk early by another schema, took long, or stand for much longer lines."""
+        """Return the number of costly messages: with a change of schema, slow to process, or far longer as lines."""
         return self._cutter.changes + self._slow
 
     def take(self, message: Message) -> Iterator[Kept]:
@@ -116,13 +119,13 @@ class ChunkWriter:
 
         A chunk's file is written only when the caller takes the chunk from the iterator.
         """
-        began = self._chunking.clock()
+        began = thread_time()
         decoded = self._decode(message)
-        now = self._chunking.clock()  # It is read again, because a request to the registry may take long.
-        length = len(decoded.line) if isinstance(decoded, ChunkRow) else 0
-        if now - began >= SLOW_SECONDS or (length > _LONG and length > _MUCH_LONGER * message.size):
+        chunks = self._cutter.add(decoded, self._chunking.clock())
+        length = _length_of(decoded)
+        if thread_time() - began >= SLOW_SECONDS or (length > _LONG and length > _MUCH_LONGER * message.size):
             self._slow += 1
-        return map(self._keep, self._cutter.add(decoded, now))
+        return map(self._keep, chunks)
 
     def reach(self, offset: int) -> Iterator[Kept]:
         """Yield the chunks that end at or before an offset.
@@ -167,6 +170,13 @@ class ChunkWriter:
 
     def _key(self, start: int) -> str:
         return key_of(*self._place, start, is_packed=self._topic.gzip)
+
+
+def _length_of(decoded: Decoded) -> int:
+    """Return the bytes of a message's line; 0 for a dead letter, which has none."""
+    if isinstance(decoded, ChunkRow):
+        return len(decoded.line)
+    return decoded.length if isinstance(decoded, Tombstone) else 0
 
 
 def _body() -> IO[bytes]:

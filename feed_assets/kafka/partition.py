@@ -30,7 +30,7 @@ def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Ma
     """Return a signal writer for each topic partition. Earlier writers can no longer write.
 
     `about` has what the broker says about each topic. Writers are created in parallel, because a broker may delay each
-    by up to a second. Raise FencedOff and KafkaUnavailable.
+    writer by up to a second. Raise FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 
@@ -65,7 +65,7 @@ class PartitionReader:
 
     @property
     def costly(self) -> int:
-        """Return how many messages ended a chunk early by another schema, took long, or stand for much longer lines."""
+        """Return the number of costly messages: with a change of schema, slow to process, or far longer as lines."""
         return self._chunks.costly
 
     def take(self, message: Message) -> Iterator[Signal]:
@@ -82,7 +82,8 @@ class PartitionReader:
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
         """Signal chunks whose files are already written, so that readers of a signal always find its file.
 
-        Each step raises LogTrimmed if the topic was recreated since this reader was created, and SignalRefused.
+        Each step of the iterator may raise SignalRefused. It raises LogTrimmed if the topic was recreated after this
+        reader was created.
         """
         return map(self._write, chunks)
 
@@ -110,7 +111,7 @@ class PartitionReader:
         return kept.signal
 
     def _refuse_another(self, upto: int) -> None:
-        """Raise LogTrimmed if the topic was recreated. An id never comes back, so no message is of another topic."""
+        """Raise LogTrimmed if the topic was recreated. No id is used twice, so the same id means the same topic."""
         name = self.place.topic
         with translated(f"describe {name}", self._chunking.admin):
             topic_id = id_of(self._chunking.admin, name)

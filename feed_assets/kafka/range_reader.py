@@ -39,7 +39,7 @@ def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> I
 
 
 class _Following:
-    """The state of the partitions being read: `unfinished` has the ends not reached yet, `_next` the next offsets."""
+    """Progress by partition: `unfinished` has the ends of ranges that are not reached yet, `_next` the next offsets."""
 
     def __init__(self, reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> None:
         self._reader, self._topic = reader, topic
@@ -50,7 +50,7 @@ class _Following:
     def take(self, received: Received) -> Iterator[Placed | Reached]:
         """Yield a message if it is in the range of its partition.
 
-        Yield `Reached` if the message completes the range.
+        Yield `Reached` if the range is complete, or if the partition ends.
         """
         number, error = received.partition() or 0, received.error()
         if number not in self.unfinished:

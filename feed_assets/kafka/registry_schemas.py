@@ -27,7 +27,7 @@ _REFUSED_KEPT = 1000
 """The most unusable schemas that are remembered. Without a limit, messages with random ids would fill the memory."""
 
 _KNOWN_CHARACTERS = 4 << 20
-"""Characters of the schemas that are kept parsed, which take about 25 times as much memory."""
+"""The most characters of all schemas in memory. Parsed, they take about 25 times as many bytes."""
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
@@ -48,7 +48,7 @@ class Schemas:
         self._url = url
         self._client = SchemaRegistryClient({"url": url, "timeout": _SECONDS, "max.retries": 1})
         self._known: dict[int, tuple[avro.Schema, int]] = {}
-        """Schemas with their length, the one used last at the end."""
+        """Schemas with their length. The schema that was used last is at the end."""
         self._length = 0
         self.lookups = 0
         """The number of ids that were requested so far."""
@@ -70,7 +70,7 @@ class Schemas:
         return self._known[schema_id][0]
 
     def _keep(self, schema_id: int, schema: tuple[avro.Schema, int]) -> None:
-        """Keep a schema. Forget those that were not used for longest, down to the limit."""
+        """Keep a schema. If the limit is exceeded, remove the least recently used schemas."""
         self._known[schema_id] = schema
         self._length += schema[1]
         while self._length > _KNOWN_CHARACTERS and len(self._known) > 1:
@@ -78,7 +78,7 @@ class Schemas:
             self._length -= length
 
     def check(self) -> None:
-        """Raise KafkaUnavailable if no registry answers. The requested schema need not exist."""
+        """Raise KafkaUnavailable if no registry answers. The test request is for schema 0, which need not exist."""
         with suppress(Poison):
             self.get(0)
 
@@ -105,7 +105,7 @@ class Schemas:
         raise Poison(reason)
 
     def _parsed(self, schema: Schema) -> tuple[avro.Schema, int]:
-        """Return a schema, and the length of its text with all that it refers to."""
+        """Return a schema, and the length of its text, including the texts of referenced schemas."""
         if schema.schema_type != "AVRO":
             raise InvalidSchema(f"it is {schema.schema_type}, not AVRO")
         texts, named = dict[_Place, str](), dict[str, Any]()

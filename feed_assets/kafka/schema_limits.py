@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 SCHEMA_BYTES = 1 << 20
-"""The most bytes of a schema with all referenced schemas. A registry stores each in a message of at most 1 MB."""
+"""The most bytes of a schema with all referenced schemas. A registry stores a schema in a message of up to 1 MB."""
 
 REQUESTS = 100
 """The most requests to the registry for one schema id: for the schema, and for each schema that it refers to."""
@@ -14,13 +14,13 @@ NAMES = 10_000
 """The most named types of a schema, including those of referenced schemas."""
 
 LEVELS = 100
-"""The most levels of nested types. Readers need up to three stack frames for each level; Python allows 1,000."""
+"""The most levels of nested types. Readers need up to three stack frames for each level; Python allows 1,000 frames."""
 
 JSON_LEVELS = 6 * LEVELS
-"""The most nested brackets in a text. A record in a union in a record has four."""
+"""The most nested brackets in a schema's text. Each record in a union in a record adds four."""
 
 BRANCHES = 1_000
-"""The most branches of a union. Code that makes a table column compares each branch with all others."""
+"""The most branches of a union."""
 
 DIGITS = 1_000
 """The most digits of a decimal; also PostgreSQL's limit. Without a limit, one byte could stand for endless zeros."""
@@ -45,7 +45,8 @@ class InvalidSchema(ValueError):
 def loaded(text: str) -> Any:
     """Return the parsed JSON of a schema. Raise InvalidSchema if it is too long or too deep, ValueError if not JSON.
 
-    Also raise InvalidSchema for an attribute that fastavro uses itself. With it, fastavro would not check the schema.
+    Also raise InvalidSchema for an attribute that fastavro uses itself. With such an attribute, fastavro would not
+    check the schema.
     """
     check_most(len(text.encode(errors="replace")), SCHEMA_BYTES, "bytes")
     try:
@@ -142,7 +143,7 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        # One value without bytes does not count, because the number of the union's branch takes a byte for it.
+        # Do not count one value without bytes: the number of the union's branch, written before it, takes a byte.
         beside_number = max((each.nulls for each in sizes), default=1) - 1
         return _Size(_above(sizes), max(beside_number, 0))
 

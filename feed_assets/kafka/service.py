@@ -19,10 +19,11 @@ from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavai
 from feed_assets.core.topics import Topic
 from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
-from feed_assets.kafka import companion_topics
+from feed_assets.kafka import companion_topics, unreadable
 from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, signalling
+from feed_assets.kafka.read_notes import ReadNote
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topic_reader import message_of
@@ -35,16 +36,17 @@ SAY_SECONDS = 60.0
 """Seconds between two progress lines."""
 
 LOOKUPS, LOOKUP_SECONDS = 200, 10.0
-"""The most schema ids that are requested for one topic in so many seconds. Meanwhile other topics are not read."""
+"""The most schema ids that are requested for one topic within LOOKUP_SECONDS. A request delays all other topics."""
 
 EXTRA_SECONDS = 2.0
-"""The most of these seconds for a topic's schema requests, and for its costly messages.
+"""The most seconds within LOOKUP_SECONDS for a topic's schema requests and costly messages.
 
-Two small schemas in turn make a chunk of each message, with a file and a transaction. Some kB may be a long line.
+Messages are costly if they alternate between two schemas: each then becomes a chunk, with a file and a transaction. A
+message of some kB is costly if it becomes a very long line, or takes more than some milliseconds.
 """
 
 PAUSES = (1.0, 60.0)
-"""Seconds to wait after the first failure, doubled each time up to the second number."""
+"""Seconds to wait after the first failure, and the longest wait. Each further failure doubles the wait."""
 
 
 @dataclass
@@ -67,17 +69,20 @@ def run(
     stopping: Event,
     pauses: tuple[float, float] = PAUSES,
     beat: Beat = no_beat,
+    note: ReadNote | None = None,
 ) -> None:
     """Make chunks of topics until `stopping` is set. Wait for missing topics and unavailable services.
 
-    `beat` is called while it reads, and not while it waits for a service.
+    The connector calls `beat` while it reads, but not while it waits for a service. With a `note`, the connector sets
+    aside the partitions whose messages crash their reader.
 
-    Raise FencedOff if another process has taken over. If a partition needs a person, raise LogTrimmed, SignalsLost,
-    MessageUnreadable or SignalRefused. This happens at the end, or at once if no other partition is read.
+    Raise FencedOff if another process has taken over. If a person must act on a partition, raise LogTrimmed,
+    SignalsLost, MessageUnreadable or SignalRefused. Raise these errors when `stopping` is set, or at once if no other
+    partition is read and none crashes its reader.
     """
     pause = pauses[0]
     while not stopping.is_set():
-        session = ConnectorSession(chunking, topics, stopping, beat)
+        session = ConnectorSession(chunking, topics, stopping, beat, note)
         try:
             session.run()
         except ServiceUnavailable as error:
@@ -87,18 +92,23 @@ def run(
             pause = min(2 * pause, pauses[1])
 
 
-_UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
-"""Errors for messages that cannot be unpacked, for example because of their size. A retry would not help."""
-
 _ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SignalRefused
-"""Errors of one partition that need a person. The other partitions are read."""
+"""Errors of one partition on which a person must act. The other partitions are still read."""
 
 
 class ConnectorSession:
     """A member of the consumer group, from start to end."""
 
-    def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, beat: Beat = no_beat) -> None:
-        self._chunking, self._topics, self._stopping, self._beat = chunking, topics, stopping, beat
+    def __init__(
+        self,
+        chunking: Chunking,
+        topics: Mapping[str, Topic],
+        stopping: Event,
+        beat: Beat = no_beat,
+        note: ReadNote | None = None,
+    ) -> None:
+        self._chunking, self._topics, self._stopping = chunking, topics, stopping
+        self._beat, self._crash_note = beat, note
         self._open: dict[tuple[str, int], PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
         self._missing = set[str]()
@@ -110,7 +120,7 @@ class ConnectorSession:
         self._has_other_topics = False
 
     def run(self) -> None:
-        """Take messages until `stopping` is set. Raise the error that ends it earlier."""
+        """Take messages until `stopping` is set. Raise the error that ends the session earlier."""
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
             with translated(f"read {', '.join(self._topics)}"):
@@ -151,7 +161,7 @@ class ConnectorSession:
         }
 
     def _join_again(self, consumer: Consumer) -> None:
-        """Give up an assignment with topics of an earlier process, and request one of the present topics."""
+        """Give up an assignment that has topics of an earlier process. Join again with the present topics."""
         say("connector: joins the group again: the broker assigned topics of an earlier start")
         self._has_other_topics = False
         consumer.unsubscribe()
@@ -159,11 +169,11 @@ class ConnectorSession:
 
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
-        if error := received.error():  # If the broker has removed the next messages, the next session reports that.
-            if error.code() not in _UNREADABLE:
+        if error := received.error():  # If the broker has removed unread messages, the next session reports this.
+            if error.code() not in unreadable.CODES:
                 self._heed(error, received.topic() or "")
-            elif partition is not None:  # Ignore errors of a partition that was left after these messages were fetched.
-                self._leave(consumer, partition, _unreadable(partition, error))
+            elif partition is not None:  # Ignore errors of a partition that is no longer read.
+                self._leave(consumer, partition, unreadable.not_unpacked(partition.next_offset, error))
         elif partition is not None:
             self._counts.messages += 1
             lookups, costly, began = self._chunking.schemas.lookups, partition.costly, self._chunking.clock()
@@ -175,7 +185,7 @@ class ConnectorSession:
     def _count_extra(self, consumer: Consumer, place: PartitionOfTopic, lookups: int, seconds: float) -> None:
         """Count the requests for schemas and the time of a costly message.
 
-        Pause a partition of a topic that needs too much, so that others are read.
+        If the topic needs too many requests or too much time, pause this partition, so that other topics are read.
         """
         self._lookups[place.topic] += lookups
         self._extra_seconds[place.topic] += seconds
@@ -189,7 +199,7 @@ class ConnectorSession:
             )
 
     def _resume(self, consumer: Consumer, now: float) -> None:
-        """Continue with the paused partitions once their time is over."""
+        """Continue with the paused partitions once LOOKUP_SECONDS are over."""
         if now < self._lookups_since + LOOKUP_SECONDS:
             return
         self._lookups_since = now
@@ -201,14 +211,13 @@ class ConnectorSession:
     def _leave(self, consumer: Consumer, partition: PartitionReader, error: _ForAPerson) -> None:
         """Stop reading a partition whose next messages cannot be unpacked or signalled.
 
-        Raise the error if no other partition is read.
+        If no other partition is read, the connector may end.
         """
         place = partition.place
         self._set_aside(place, error)
         self._open.pop(place).drop()
         consumer.pause([TopicPartition(*place)])
-        if not self._open:
-            self._raise_aside()
+        self._end_without_work()
 
     def _heed(self, error: KafkaError, name: str) -> None:
         """Wait for a missing topic: the group assigns its partitions once it exists. Raise other errors."""
@@ -229,7 +238,8 @@ class ConnectorSession:
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before any of their messages is read.
 
-        To a new process with the `group.instance.id` of an earlier one, the broker assigns the earlier one's topics.
+        If a new process has the `group.instance.id` of an earlier process, the broker assigns the topics of that
+        process.
         """
         self._has_other_topics = any(each.topic not in self._topics for each in places)
         places = [each for each in places if each.topic in self._topics]
@@ -237,11 +247,12 @@ class ConnectorSession:
         writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [partition for each in writers if (partition := self._opened(each))]
         self._open = {each.place: each for each in opened}
+        self._set_crashing_aside(consumer)
+        opened = [*self._open.values()]
         consumer.assign([TopicPartition(*each.place, each.start) for each in opened])
         begins = ", ".join(f"{each.place} from {each.start}" for each in opened)
         say(f"connector: has {begins or 'no partition'}")
-        if self._aside and not self._open:
-            self._raise_aside()
+        self._end_without_work()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
         """Open a topic partition and return its reader.
@@ -254,6 +265,17 @@ class ConnectorSession:
             self._set_aside(PartitionOfTopic(writer.topic, writer.partition), error)
         return None
 
+    def _set_crashing_aside(self, consumer: Consumer) -> None:
+        """Set aside the partitions whose next messages crash their reader. A search for them gives signs of life."""
+        if self._crash_note is None:
+            return
+        starts = {(each.place.topic, each.place.number): each.start for each in self._open.values()}
+        on_wait = partial(self._beat, partial(self._figures, consumer))
+        for place, offset in self._crash_note.crashing(self._chunking.clients, self._reader, starts, on_wait).items():
+            partition = self._open.pop(PartitionOfTopic(*place))
+            partition.drop()
+            self._set_aside(partition.place, unreadable.crashing(offset))
+
     def _set_aside(self, place: PartitionOfTopic, error: _ForAPerson) -> None:
         """Remember and print why a partition is not read. A person has to act."""
         self._aside[place] = error
@@ -263,6 +285,14 @@ class ConnectorSession:
         """Drop all open chunks. The next owners of the partitions read again from the last signals on."""
         self._drop()
         consumer.unassign()
+
+    def _end_without_work(self) -> None:
+        """Raise the error of the partition that was set aside first, if no other partition is read.
+
+        Never give up a partition that crashes its reader: the group would assign it to another process.
+        """
+        if not self._open and not any(isinstance(each, unreadable.CrashesReader) for each in self._aside.values()):
+            self._raise_aside()
 
     def _raise_aside(self) -> None:
         for error in self._aside.values():
@@ -299,10 +329,3 @@ class ConnectorSession:
             _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
             behind += max(0, high - each.next_offset)
         return behind
-
-
-def _unreadable(partition: PartitionReader, error: KafkaError) -> MessageUnreadable:
-    return MessageUnreadable(
-        f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
-        "signalled. Stop their producer, delete them (kafka-delete-records), then start the connector again."
-    )

@@ -1,8 +1,8 @@
 """Signals: messages that announce a chunk, on the downstream topic, in the partition with the same number.
 
-The signals are the connector's only state: reading continues after the last one. A signal and its chunk's dead letters
-are written in one transaction, by a producer with the topic partition's transactional id. Only the last producer with
-that id can write. If a producer is killed, its unfinished transaction is aborted.
+The signals are the connector's only state: reading continues after the last signal. A signal and its chunk's dead
+letters are written in one transaction, by a producer with the topic partition's transactional id. Only the last
+producer with that id can write. If a producer is killed, its unfinished transaction is aborted.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ _ROOM = 4096
 """Number of bytes of a letter that do not come from its message: our headers, and the broker's overhead."""
 
 _SURE_BYTES = 16 << 10
-"""Number of bytes of a letter up to which it is not cut when the broker refuses the letters of its chunk."""
+"""The most bytes of a letter that stays whole in a second attempt, after the broker has refused a chunk's letters."""
 
 LEFT = 4096
-"""Number of bytes that are kept of a dead letter's value if it is too long for the broker."""
+"""Number of bytes that remain of a dead letter's value if the letter is too long for the broker."""
 
 OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
 """Headers of a dead letter: offset and timestamp of its message.
@@ -44,7 +44,7 @@ CUT = "feed_assets.cut"
 """The header of a cut letter, with the full length of its value in bytes."""
 
 OWN = "feed_assets.own"
-"""The last header of a dead letter: how many headers of its message come before ours, whatever their names."""
+"""The last header of a dead letter: the number of its message's own headers, which come before ours."""
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
@@ -138,13 +138,13 @@ class Signals:
     def write(self, signal: Signal, dead: Sequence[DeadLetter]) -> None:
         """Write a signal and its chunk's dead letters, all or none. Cut letters that are too long for the broker.
 
-        Raise SignalRefused if the broker refuses them even so, and FencedOff if a later writer exists. After
+        Raise SignalRefused if the broker refuses the cut letters, too. Raise FencedOff if a later writer exists. After
         KafkaUnavailable, it is unknown whether all or none were written. Create a new writer then: after that, `last`
         shows what was written.
         """
         began = monotonic()
         try:
-            # The broker's limit may have changed since this writer was created, so its answer counts.
+            # The broker's limit may have changed since this writer was created, so only the broker's answer counts.
             if self._refusal(signal, dead, self._longest):
                 self._begin_again(signal)
                 if error := self._refusal(signal, dead, _SURE_BYTES):
@@ -177,7 +177,7 @@ class Signals:
         ) from error
 
     def _bury(self, letter: DeadLetter, *, is_cut: bool) -> None:
-        """Produce a dead letter: the message with its own headers, and our headers with the reason and its offset."""
+        """Produce a dead letter: the message with its own headers, and our headers with the reason and the offset."""
         message = shortened(letter.message) if is_cut else letter.message
         values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}

@@ -77,7 +77,7 @@ def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit:
     """Return the offset ranges that the tasks of a Spark job make into chunks.
 
     Each partition is cut from its reader's start up to the last multiple of `limit` before its end in `ends`. `limit`
-    is the greatest number of offsets in a chunk, so that a range holds whole chunks. The first range of each partition
+    is the greatest number of offsets in a chunk, so each range contains whole chunks. The first range of each partition
     comes first, then the second ranges, and so on.
     """
     ordered_ranges = list[tuple[int, TaskRange]]()

@@ -26,9 +26,9 @@ def id_of(admin: Any, topic: str, seconds: float = SECONDS) -> str:
 def one_topic(
     clients: Clients, topic: str, known_id: str | None, *, advice: str, seconds: float = SECONDS
 ) -> Generator[str]:
-    """Yield the id of the topic that is read inside. It is looked up before and after, for a recreation meanwhile.
+    """Yield the id of the topic that the block reads. Compare the id before and after, to detect a recreation.
 
-    Raise LogTrimmed with `advice` if the topic is not the one with `known_id`, NoTopic, and KafkaUnavailable.
+    Raise LogTrimmed with `advice` if the topic has another id than `known_id`. Raise NoTopic and KafkaUnavailable.
     """
     with translated(f"read {topic}", admin := clients.admin()):
         topic_id = id_of(admin, topic, seconds)

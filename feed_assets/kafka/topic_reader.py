@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from time import monotonic
 from typing import NamedTuple, cast
 
@@ -10,8 +11,10 @@ from confluent_kafka import Message as Received
 from confluent_kafka.admin import AdminClient
 
 from feed_assets.core.errors import KafkaUnavailable, LogTrimmed, NoTopic
+from feed_assets.kafka import unreadable
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.messages import Headers, Message
+from feed_assets.kafka.read_notes import ReadNote, noted
 
 _POLL_SECONDS = 0.1
 _FEW = 2
@@ -50,7 +53,7 @@ def without_headers(message: Message) -> Message:
 
 
 def without_content(message: Message) -> Message:
-    """Return a message without its key, value and headers: its offset and timestamp."""
+    """Return a message with only its offset and timestamp."""
     return message._replace(key=None, value=None, headers=())
 
 
@@ -65,15 +68,16 @@ def read(
 ) -> ReadMessages:
     """Read up to `limit` messages, and stop after `size` bytes. A partition not in `after` is read from its beginning.
 
-    Keys and headers count as bytes, too. What `kept` returns of a message is kept in memory.
+    Keys and headers count as bytes, too. Memory holds only the result of `kept` for each message.
 
     The broker stores no position. Raise LogTrimmed if the broker has removed the next messages. Raise KafkaUnavailable
-    if Kafka fails, or if nothing arrives within `seconds`.
+    if Kafka fails, if nothing arrives within `seconds`, or if the last read crashed and this one would crash as well.
     """
     consumer, until = clients.page_reader(), monotonic() + seconds
     try:
-        with translated(f"read {topic}"):
+        with noted(f"read {topic}") as note, translated(f"read {topic}"):
             begins = {each: after.get(each, OFFSET_BEGINNING) for each in partitions(consumer, topic, seconds)}
+            _refuse_crashing(note, clients, consumer, topic, begins)
             reading = _Reading(consumer, topic, begins, ReadMessages({**after}), kept=kept)
             while reading.unfinished and len(reading.result.messages) < limit and reading.size < size:
                 if (received := consumer.poll(_POLL_SECONDS)) is not None:
@@ -86,6 +90,15 @@ def read(
         consumer.close()
     reading.result.is_complete = not reading.unfinished
     return reading.result
+
+
+def _refuse_crashing(
+    note: ReadNote | None, clients: Clients, reader: Consumer, topic: str, begins: Mapping[int, int]
+) -> None:
+    """Raise KafkaUnavailable if a partition has messages that crash their reader."""
+    starts = {(topic, number): offset for number, offset in begins.items()}
+    if note is not None and (crashing := note.crashing(clients, reader, starts)):
+        raise unreadable.refused(topic, crashing)
 
 
 def _any(_: Message) -> bool:
@@ -171,7 +184,7 @@ def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 
 
 class _Reading:
-    """A topic's partitions being read; `unfinished` are those not read to their end."""
+    """Partitions of a topic that are being read. `unfinished` has the partitions whose end is not reached yet."""
 
     def __init__(
         self,
@@ -226,10 +239,18 @@ class _Reading:
         return TopicPartition(self._topic, partition, offset)
 
 
+_headers_of = methodcaller("headers")
+"""Return the headers of a message.
+
+Python checks each result of such a call. It does not check the client's own method once its calls are specialized: the
+client's error would then be raised by a later, unrelated call.
+"""
+
+
 def message_of(received: Received) -> Message:
     """Return a message in our form."""
     try:
-        headers = cast(Headers, received.headers() or ())
-    except SystemError:  # If a name is not UTF-8, the client returns no headers at all.
+        headers = cast(Headers, _headers_of(received) or ())
+    except SystemError:  # If a header's name is not UTF-8, the client returns no headers at all.
         headers = ()
     return Message(received.offset() or 0, received.key(), received.value(), headers, received.timestamp()[1])

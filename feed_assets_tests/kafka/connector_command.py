@@ -32,11 +32,7 @@ def environment(world: World, home: Path) -> dict[str, str]:
 @contextmanager
 def connector_process(world: World, home: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the command until the block ends, then send SIGTERM; stderr goes to the file `said` in the folder."""
-    limits = world.settings.model_dump(exclude={"key"})
-    (folder / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
-    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
-    with (folder / "said").open("w") as errors:
-        process = subprocess.Popen(command, env=environment(world, home), stderr=errors, cwd=folder)
+    process = started(world, home, folder)
     try:
         yield process
         process.send_signal(signal.SIGTERM)
@@ -44,3 +40,12 @@ def connector_process(world: World, home: Path, folder: Path) -> Iterator[subpro
     finally:
         process.kill()
         process.wait()
+
+
+def started(world: World, home: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the command. Its stderr replaces the file `said` in the folder."""
+    limits = world.settings.model_dump(exclude={"key"})
+    (folder / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
+    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
+    with (folder / "said").open("w") as errors:
+        return subprocess.Popen(command, env=environment(world, home), stderr=errors, cwd=folder)

@@ -1,0 +1,60 @@
+"""The next message of topic partitions, read by a child process. So a sensor never crashes by a message."""
+
+import json
+import sys
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer
+
+from feed_assets.core.errors import FeedAssetsError, KafkaUnavailable
+from feed_assets.kafka import child_process, known_crashes, topic_reader, unreadable
+from feed_assets.kafka.clients import SECONDS, Clients
+from feed_assets.kafka.messages import Message
+
+_NO_MESSAGE = -1
+
+
+def first(clients: Clients, reader: Consumer, topic: str, begins: Mapping[int, int]) -> dict[int, Message]:
+    """Return the first message at or after an offset of each partition, if there is one, without its content.
+
+    Raise KafkaUnavailable, also if messages crash the child. Never read these again: the home folder keeps the offset.
+    """
+    if not begins:
+        return {}
+    if crashing := known_crashes.among(reader, {(topic, number): offset for number, offset in begins.items()}):
+        raise unreadable.refused(topic, crashing)
+    job = {"conf": clients.properties, "topic": topic, "begins": [*begins.items()]}
+    progress = [_NO_MESSAGE] * (1 + 2 * len(begins))
+    ended = child_process.run("feed_assets.kafka.peeks", job, progress, SECONDS * len(begins))
+    at, *values = ended.progress
+    if ended.is_crash and at != _NO_MESSAGE:
+        number, offset = [*begins.items()][at]
+        known_crashes.remember((topic, number), offset)
+        raise unreadable.refused(topic, {(topic, number): offset})
+    if not ended.is_success:
+        raise KafkaUnavailable(ended.text or f"cannot read {topic}: the process that reads it has ended. Try again.")
+    return {
+        number: Message(offset, None, None, (), moment)
+        for number, offset, moment in zip(begins, values[::2], values[1::2], strict=True)
+        if offset != _NO_MESSAGE
+    }
+
+
+def main() -> None:
+    """Read the first message of each partition that the standard input names."""
+    job = json.load(sys.stdin)
+    reader = Clients(job["conf"]).peeker()
+    try:
+        for at, (number, offset) in enumerate(job["begins"]):
+            child_process.report(0, at)
+            if message := topic_reader.first(reader, job["topic"], number, offset):
+                child_process.report(2 * at + 1, message.offset)
+                child_process.report(2 * at + 2, message.moment)
+    except FeedAssetsError as error:
+        sys.exit(str(error))
+    finally:
+        reader.close()
+
+
+if __name__ == "__main__":
+    main()
