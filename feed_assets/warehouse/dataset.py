@@ -17,7 +17,7 @@ from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import compacted_partitions, log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.updates import UpdateRow
 from feed_assets.warehouse import dataset_state, load_state
@@ -57,7 +57,7 @@ class _DueUpdate(NamedTuple):
 
 
 class _ChangePage(NamedTuple):
-    """Partitions to load after some log changes, and the place in the log after these changes (`end`)."""
+    """Partitions to load because of some log changes, and the place in the log after these changes (`end`)."""
 
     due_updates: Sequence[_DueUpdate]
     end: Mark
@@ -100,7 +100,7 @@ class DatasetTable:
             pass
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the table's change for each update that is not loaded yet. Its files are copied to read the schema."""
+        """Yield the table's change for each new update that needs one. Copy the update's files to read its schema."""
         from feed_assets.warehouse.replace import planned
 
         is_done = False
@@ -119,7 +119,7 @@ class DatasetTable:
         for due_update in page.due_updates:
             self._load(due_update, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
-            self._keep(page.end)  # If updates are missing, the mark stays, so that a later session finds them.
+            self._keep(page.end)  # If an update is missing, the mark stays, so that a later session loads it.
         self._mark = page.end
         return page.is_last
 
@@ -137,23 +137,28 @@ class DatasetTable:
         self._kept = mark
 
     def _page(self, now: float) -> _ChangePage:
-        """Return the updates to load for the next log changes. Add missing updates whose next attempt is due."""
+        """Return the updates to load for the next log changes. Add missing updates that are now to be tried again."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
             due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
             newest = updates.newest(connection, due)
+            replaced = {each: compacted_partitions.replaced_by(connection, row) for each, row in newest.items()}
         held = self._held(due)
         for each in due:
             self._missing.pop(each, None)
         due_updates = [_DueUpdate(each, held.get(each.key), newest.get(each)) for each in due]
-        due_updates = [each for each in due_updates if each.held != (each.row.id if each.row else None)]
+        due_updates = [
+            each
+            for each in due_updates
+            if each.held != (each.row.id if each.row else None) and each.held not in replaced.get(each.partition, ())
+        ]
         return _ChangePage(due_updates, end, bool(changed), is_last)
 
     def _held(self, due: Collection[Partition]) -> Mapping[str, str]:
         if not due or self._target.engine.absence():
             return {}
         with self._target.engine.open() as connection:
-            is_there = dataset_state.exists(connection)
+            is_there = dataset_state.exists(connection, self._target.engine)
             return dataset_state.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:

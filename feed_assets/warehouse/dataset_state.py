@@ -1,7 +1,7 @@
 """State of the tables of datasets in a warehouse. It changes in the same transactions as their rows.
 
-`updates` has each partition's loaded update, `marks` each dataset's position in the ledger's log. `marks` only saves
-time: without a mark, the whole log is read, and partitions that already have their update are skipped.
+`updates` has each partition's loaded update, and `marks` has each dataset's position in the ledger's log. `marks` only
+saves time: without a mark, the whole log is read, and partitions that already have their update are skipped.
 """
 
 from collections.abc import Collection
@@ -43,7 +43,7 @@ class Mark(NamedTuple):
 class LoadedUpdate(NamedTuple):
     """The loaded update of a partition. Its id is None, and the partition has no rows, if no update is valid any more.
 
-    Of two loads into a warehouse, the one that commits later has the greater `loaded_at` (UTC), even if clocks differ.
+    A load that commits later has a greater `loaded_at` (UTC), even if the clocks of loaders differ.
     """
 
     dataset: str
@@ -57,17 +57,17 @@ class LoadedUpdate(NamedTuple):
 def prepare(connection: Connection, engine: Engine) -> None:
     """Create the tables with the state of datasets if they are missing.
 
-    A role with more rights may have created them.
+    If a role with more rights has created them, the loader's role needs no right to create tables.
     """
-    if not exists(connection):
+    if not exists(connection, engine):
         creates = [each.create(engine, "CREATE TABLE IF NOT EXISTS") for each in _TABLES]
         for statement in ("BEGIN", *creates, *([_INDEX] if engine.has_keys else []), "COMMIT"):
             connection.execute(statement)
 
 
-def exists(connection: Connection) -> bool:
-    """Return whether the tables with the state of datasets exist. Raise LoadFailed if somebody has altered them."""
-    return loader_tables.exist(connection, _TABLES)
+def exists(connection: Connection, engine: Engine) -> bool:
+    """Return whether the tables with the state of datasets exist. Raise LoadFailed if they are altered or untrusted."""
+    return loader_tables.exist(connection, engine, _TABLES)
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
@@ -87,7 +87,7 @@ def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[st
 
 
 def forget(connection: Connection, dataset: str) -> None:
-    """Delete the mark, and the record of the updates that had rows, in the transaction that makes a table anew."""
+    """Delete a dataset's mark and its records of updates with rows, in the transaction that makes the table anew."""
     where = f"WHERE dataset = {literal(dataset)}"
     connection.execute(f"DELETE FROM {STATE}.updates {where} AND records > 0")
     connection.execute(f"DELETE FROM {STATE}.marks {where}")
@@ -102,7 +102,7 @@ def keep(
     version: str | None,
     rows: int,
 ) -> None:
-    """Store from which update the rows are that a table has of a partition."""
+    """Store the update from which a table's rows of one partition come: its id, data version and number of rows."""
     named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
     connection.execute(
         f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
@@ -113,12 +113,12 @@ def keep(
     )
 
 
-def mark(connection: Connection, dataset: str) -> Mark:
+def mark(connection: Connection, engine: Engine, dataset: str) -> Mark:
     """Return a dataset's mark: the place in the ledger's log up to which its updates were loaded.
 
-    Raise LoadFailed if no load can have written the stored mark, or a stored time of a load.
+    Raise LoadFailed if the stored mark, or the stored time of a load, has a value that no load can have written.
     """
-    if not exists(connection):
+    if not exists(connection, engine):
         return Mark()
     _refuse_impossible(connection, dataset)
     rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
@@ -134,9 +134,9 @@ def mark(connection: Connection, dataset: str) -> Mark:
 
 
 def _refuse_impossible(connection: Connection, dataset: str) -> None:
-    """Raise LoadFailed if no load can have written the stored time of a load. Readers of loads do not see it."""
+    """Raise LoadFailed if no load can have written the stored time of a load. `loads` skips such rows instead."""
     where = f"WHERE dataset = {literal(dataset)} AND NOT ({_is_possible()})"
-    columns = "partition_key, CAST(loaded_at AS text)"  # As a text, because a driver cannot read each time.
+    columns = "partition_key, CAST(loaded_at AS text)"  # Select a text, because a driver cannot read every time.
     if rows := connection.execute(f"SELECT {columns} FROM {STATE}.updates {where} LIMIT 1"):
         expected = "a time of a load from 1970 on that is not in the future"
         advice = loader_tables.reset_advice(dataset)
@@ -156,12 +156,15 @@ def move(connection: Connection, dataset: str, to: Mark) -> None:
     )
 
 
-def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[LoadedUpdate]:
+def loads(
+    connection: Connection, engine: Engine, after: datetime | None = None, limit: int | None = None
+) -> list[LoadedUpdate]:
     """Return the partitions loaded after a time, in the order of their loads.
 
-    Leave out rows with a time that no load can have written, or without a name. The loader stops their tables.
+    Leave out rows with a time that no load can have written, and rows without a dataset or partition. The loader stops
+    the tables of such rows.
     """
-    if not exists(connection):
+    if not exists(connection, engine):
         return []
     later = f" AND loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""
     rows = connection.execute(

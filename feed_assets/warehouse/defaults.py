@@ -1,4 +1,4 @@
-"""Defaults of Avro fields as texts in the chunks' dialect. A message with the same value has the same text."""
+"""Defaults of Avro fields as texts in the chunks' dialect. A default has the same text as an equal value in a chunk."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -8,9 +8,9 @@ from typing import Any, cast
 from feed_assets.kafka import dialect
 
 MOST_OF_DEFAULTS = 1 << 18
-"""The most values and characters of all defaults of a schema, with those that records get from their fields.
+"""The most values and characters of all defaults of a schema, including defaults that records get from their fields.
 
-Without a limit, a short schema could have endless defaults: each record may contain two of the next one.
+Without a limit, a short schema could have endless defaults: each record type may contain two records of the next type.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,15 +40,15 @@ class Types:
 
 
 def default_of(schema: Any, default: Any, types: Types) -> str | None:
-    """Return the text of a default; None stands for NULL. A default of another type may raise any exception."""
+    """Return the text of a default; None stands for NULL. A default that does not fit may raise any exception."""
     [[cell]] = dialect.read(dialect.line([_value(schema, default, types)]))
     return cell
 
 
 def is_decimal(schema: Mapping[str, Any]) -> bool:
-    """Return whether an Avro type of bytes has decimals. Avro ignores the logical type if its attributes are invalid.
+    """Return whether an Avro type of bytes is a decimal. Avro ignores the logical type if its attributes are invalid.
 
-    The connector then writes bytes, too.
+    The Kafka connector then writes bytes, too.
     """
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     is_valid = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0
@@ -72,7 +72,7 @@ def _value(schema: Any, default: Any, types: Types) -> object:
 
 
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an Avro type that is not a union as an object with a `type`, even if only its name is written."""
+    """Return a non-union Avro type as an object with a `type`, even if the schema has only the type's name."""
     if isinstance(schema, dict):
         return cast(Mapping[str, Any], schema)
     return named.get(schema, {"type": schema})

@@ -30,7 +30,7 @@ _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"'
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
 
 _MEMORY = "1GB"
-"""The memory limit of DuckDB. A larger load uses temporary files. DuckDB's default is most of the machine."""
+"""The memory limit of DuckDB. A larger load uses temporary files. DuckDB's default is most of the machine's."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -39,10 +39,10 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 MOST_COPIED_COLUMNS = 1 << 21
-"""The most columns of all statements of one change of a table.
+"""The most columns that one change of a table may copy, summed over its statements.
 
-Each statement that changes a column or its comment copies all columns of the table into memory until the COMMIT, about
-300 bytes for each. The memory limit does not count them.
+Each statement that changes a column or its comment copies all columns of the table into memory. The copies, about 300
+bytes for each column, stay until the COMMIT. The memory limit does not count them.
 """
 
 BUSY_SECONDS = 5.0
@@ -99,15 +99,15 @@ class DuckDB(Engine):
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Yield statements that delete all staged rows except the newest of each key.
+        """Yield statements that turn the staging table into `newest`: delete all rows except the newest of each key.
 
-        Copying the newest rows would take twice the time.
+        Copying the newest rows would take twice the time. So they are copied only if a staged type differs.
         """
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
             yield f"ALTER TABLE {staging} RENAME TO {newest}"
-        else:  # Do not use SET DATA TYPE: it would also cast the deleted rows, which were refused, and fail.
+        else:  # Do not use SET DATA TYPE: it would fail, because it also casts deleted rows that were refused.
             yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
             yield f"DROP TABLE {staging}"
 
@@ -116,7 +116,7 @@ class DuckDB(Engine):
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
-        """Return no limits: each row of a chunk fits."""
+        """Return no conditions, because no row of a chunk is too large for DuckDB."""
         return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:
@@ -141,13 +141,13 @@ def _built_in() -> frozenset[str]:
 
 _FileState = list[tuple[int, int, int]]
 _CHECKED: dict[str, _FileState] = {}
-"""For each file, its state when its code was checked last. The check takes longer than opening the file."""
+"""The state of each file when its macros and triggers were checked last. The check takes longer than opening a file."""
 
 
 def _file_state(path: str) -> _FileState:
-    """Return a state that differs after each change of an open file. A killed process leaves its changes in the WAL.
+    """Return a state that differs after each change of a database file. It includes the WAL, where kills leave changes.
 
-    Nobody can set back the time of change (ctime) of a file.
+    It uses the time of change (ctime) of a file, which nobody can set back.
     """
     stats = [each.stat() for each in (Path(path), Path(f"{path}.wal")) if each.exists()]
     return [(each.st_ino, each.st_size, each.st_ctime_ns) for each in stats]
@@ -156,7 +156,8 @@ def _file_state(path: str) -> _FileState:
 def _refuse_code(connection: "_DuckConnection") -> None:
     """Raise LoadFailed if a macro of the file replaces a function or operator of DuckDB, or if a table has a trigger.
 
-    Our statements would run it, and it can read each file that this process can. The check itself uses neither.
+    Our statements would run such code, and the code can read each file that this process can read. The check itself
+    runs no code of the file.
     """
     names = {name.lower() for (name,) in connection.execute(f"{_FUNCTIONS} NOT internal")}
     if replaced := sorted(names & _built_in()):
@@ -202,7 +203,7 @@ def _spill_folder(path: str) -> str:
     if path == ":memory:":
         return _scratch().name
     folder = Path(f"{path}.tmp")
-    # If the folder does not exist, opening the file raises the right error.
+    # If the database file's folder does not exist, create nothing: opening the file raises the right error.
     if folder.parent.is_dir() and not Path(path).is_dir():
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -221,9 +222,12 @@ class _DuckConnection:
     def __init__(self, opened: duckdb.DuckDBPyConnection) -> None:
         self._opened = opened
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, values: Sequence[object] | None = None, /) -> list[tuple[Any, ...]]:
         with translated():
-            return self._opened.execute(statement).fetchall()
+            return self._opened.execute(statement, values).fetchall()
+
+    def shut(self) -> None:
+        self._opened.interrupt()
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         names = ", ".join(map(quoted, columns))
@@ -232,7 +236,7 @@ class _DuckConnection:
 
 
 def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "") -> str:
-    """Return a table expression that reads the lines of copies. `columns` has the names and types of its columns."""
+    """Return a table expression that reads the lines of copies. `columns` has the lines' column names and types."""
     longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
     paths = ", ".join(literal(str(each.path)) for each in copies)
     types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
@@ -260,7 +264,7 @@ def translated(path: Path | None = None) -> Generator[None]:
 
 
 def _advice(message: str, path: Path | None) -> str:
-    """Return advice for a file that cannot be opened; `path` is None if it is open."""
+    """Return advice for a file that cannot be opened; `path` is None if the file is open already."""
     if path and path.is_dir():
         return f"{path} is a folder: name a file in it."
     if path and not path.parent.is_dir():

@@ -25,10 +25,10 @@ TYPES = {
     "local_timestamp": "timestamp",
     "json": "json",
 }
-"""The types of kinds, except decimals."""
+"""The SQL types of our kinds of columns, except decimals."""
 
 _AS_TEXT = frozenset({"json", "decimal", "bytes"})
-"""Kinds that are staged as text, because a text may not be a value that the warehouse can store."""
+"""Kinds that are staged as text, because not every text is a value that the warehouse can store."""
 
 
 IS_ANOTHERS = "No load has created this table: rename it, or drop it."
@@ -56,8 +56,15 @@ class Findings(NamedTuple):
 class Connection(Protocol):
     """A connection in which only statements begin and end transactions. It raises WarehouseUnavailable, LoadFailed."""
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement. Return its rows, if it has any."""
+    def execute(self, statement: str, values: Sequence[object] | None = None, /) -> list[tuple[Any, ...]]:
+        """Run a statement. Return its rows, if it has any.
+
+        With values, each `%s` is a bound parameter, and `%%` is a per cent sign.
+        """
+        ...
+
+    def shut(self) -> None:
+        """Break the connection, from another thread. The statement that runs in it fails."""
         ...
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
@@ -86,7 +93,7 @@ class Engine(ABC):
     most_digits: int
     """The most digits of a decimal."""
     most_copied_columns: int | None = None
-    """The most columns of all statements of one change of a table; None if a statement does not copy the others."""
+    """The most columns that one change of a table may copy; None if its statements copy no other columns."""
     own_columns: frozenset[str] = frozenset()
     """Built-in columns of every table, whose names no other column may have."""
     reads_chunks: bool = False
@@ -114,11 +121,14 @@ class Engine(ABC):
         return "current_schema()"
 
     def misplaced(self, _connection: Connection, _table: str, /) -> str | None:
-        """Return the schema of this user's table if `table` would name a table of somebody else, else None."""
+        """Return the schema that has this user's table, if the method `table` now names another schema; else None."""
         return None
 
-    def planted(self, _connection: Connection, /) -> str:
-        """Return a message if another role could run code by our schemas or state tables; else ''."""
+    def planted(self, _connection: Connection, _is_load: bool, /) -> str:
+        """Return a message if another role could run code by our schemas or state tables; else ''.
+
+        For a load, the schema of the loaded tables counts, too.
+        """
         return ""
 
     @abstractmethod
@@ -127,7 +137,7 @@ class Engine(ABC):
 
     @abstractmethod
     def bytes_of(self, text: str) -> str:
-        """Return SQL for the bytes of an expression with hexadecimal digits."""
+        """Return SQL that turns the hexadecimal digits of an expression into bytes."""
 
     @abstractmethod
     def is_wrong(self, text: str, kind: Kind) -> str:
@@ -161,7 +171,7 @@ class Engine(ABC):
         return self.text if kind.name in _AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return SQL for the value of an expression that is a text of the chunks' dialect, or a staged value."""
+        """Return SQL that converts an expression to a kind. It is a staged value, or a text of the chunks' dialect."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
     def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:

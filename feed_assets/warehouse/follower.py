@@ -1,4 +1,4 @@
-"""The form of a table that the loader loads, of a topic or a dataset."""
+"""The interface of a table that the loader loads. The table's source is a topic or a dataset."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -19,11 +19,11 @@ class Follower(Protocol):
         ...
 
     def look(self, now: float) -> bool:
-        """Read some new signals or updates, and load what is due. Return True if there is more to read now."""
+        """Read some new signals or updates, and load the data that are due. Return whether more can be read now."""
         ...
 
     def load_all(self) -> None:
-        """Load all available data now, even if the limits for waiting are not reached."""
+        """Load all available data now, without waiting for more."""
         ...
 
     def plan(self) -> Iterator[TableChange]:

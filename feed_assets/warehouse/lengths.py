@@ -23,9 +23,9 @@ class _Measure(NamedTuple):
 def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes: Collection[str]) -> Findings:
     """Return the length of each column's longest text, and the rows with a text or line above these limits.
 
-    In columns `of_bytes`, a text has two digits for each byte. These columns are measured in bytes, so half the limit
-    applies. The chunks are read once for the lengths. They are read again to find the rows only if something is too
-    long.
+    In columns `of_bytes`, a text has two digits for each byte. `longest_text` limits the digits, so such a
+    column has at most half as many bytes. The chunks are read once for the lengths. They are read again only if
+    something is too long, to find its rows.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[RefusedRow]]()
     with translated(), opened_at(":memory:") as opened:

@@ -1,4 +1,4 @@
-"""One load: a group of signals becomes rows of a table, in one transaction with the positions, or not at all.
+"""One load: a group of signals becomes rows of a table, in one transaction with the topic's positions, or not at all.
 
 Manifests and local copies are written before the transaction. A kill before it leaves only these files, which nobody
 reads. A kill in the transaction changes nothing in the table. If the answer to COMMIT is lost, the next loader sees by
@@ -82,8 +82,8 @@ def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:
 def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shape: Shape | None) -> TopicState:
     """Load the chunks of signals with one schema into the table of their topic. Return the table's new state.
 
-    Raise WarehouseUnavailable if the stored positions differ from those in `state`, WarehouseTaken, DiskFull, and
-    errors of the warehouse and the chunks.
+    Raise WarehouseUnavailable if the stored positions differ from the positions in `state`. Raise WarehouseTaken,
+    DiskFull, and errors of the warehouse and the chunks.
     """
     positions, topic_id = _positions(topic, state, run.signals), run.signals[0].signal.topic_id
     # Call this only for its errors, before anything is copied.
@@ -183,7 +183,7 @@ class _Rows:
             self._connection.copy(statements.STAGING, typed, batch)
 
     def _make_way(self, quoted_table: str) -> None:
-        """Delete the table's rows that staged rows replace, except the rare rows that are newer than their staged row.
+        """Delete the table's rows that staged rows replace. Keep a row that is newer than the staged row of its key.
 
         Raise KeyStrayed if a key comes from two partitions.
         """
@@ -204,7 +204,7 @@ class _Rows:
     def _passed(self, quoted_table: str) -> bool:
         """Delete the table's rows that staged rows replace, but skip rows that are newer or from another partition.
 
-        Return whether some rows were skipped, because they need a check first.
+        Return whether some rows were skipped. Skipped rows need a check before the load can continue.
         """
         *_, answer = [
             self._connection.execute(each) for each in statements.replace_and_count(quoted_table, self._shape)

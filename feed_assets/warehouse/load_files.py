@@ -104,12 +104,12 @@ def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
-    """Write a chunk without the rows of some offsets as a new object beside the manifests.
+    """Write a new object beside the manifests: the chunk without the rows of some offsets.
 
-    Return the new object's copy.
+    Return `copy` with the new object as its file.
     """
     names = dialect.line(copy.columns)
-    at = copy.columns.index(OFFSET)  # No value of a column before it contains a comma.
+    at = copy.columns.index(OFFSET)  # No column before OFFSET has a value with a comma.
     kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
     content = b"".join([names, *kept])
     data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
@@ -149,7 +149,7 @@ def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
 
 
 def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
-    """Return the first line, and the rest of the part in which it ends."""
+    """Return the first line, and the rest of the part in which the line ends."""
     head = b""
     for part in parts:
         line_part, end, begin = part.partition(b"\n")

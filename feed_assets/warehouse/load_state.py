@@ -29,7 +29,7 @@ MOST_ROWS = 10_000
 """The most topic partitions in the state tables, which a reader holds in memory."""
 
 WHOLE_PROBLEMS, _CUT_PROBLEM = 1_000, 200
-"""The number of rows that are read with their whole problem, and the characters that are read of further ones."""
+"""The number of rows whose whole problem is read, and the number of characters that are read of other problems."""
 
 _NOBODY = ""
 """Holder of a released lease. The lease's row stays. So if two loaders start at once, one waits for the other."""
@@ -117,12 +117,12 @@ def create(engine: Engine) -> tuple[str, ...]:
 def prepare(connection: Connection, engine: Engine) -> None:
     """Create the state tables if they are missing. Another loader may create them at the same time.
 
-    Raise LoadFailed if they, or their schemas, could run code of another role.
+    Raise LoadFailed if the tables or their schemas could run code of another role.
     """
-    if not exists(connection):
+    if not exists(connection, engine):
         loader_tables.refuse_planted(connection, engine)
         _create(connection, engine)
-    loader_tables.refuse_planted(connection, engine)  # Another role may have created them just before us.
+    loader_tables.refuse_planted(connection, engine)  # Another role may have created the tables just before us.
 
 
 def _create(connection: Connection, engine: Engine) -> None:
@@ -131,18 +131,18 @@ def _create(connection: Connection, engine: Engine) -> None:
             connection.execute(statement)
     except LoadFailed:
         connection.execute("ROLLBACK")
-        if not exists(connection):
+        if not exists(connection, engine):
             raise
 
 
-def exists(connection: Connection) -> bool:
-    """Return whether the tables with the loader's state exist. Raise LoadFailed if somebody has altered them."""
-    return loader_tables.exist(connection, _TABLES)
+def exists(connection: Connection, engine: Engine) -> bool:
+    """Return whether the tables with the loader's state exist. Raise LoadFailed if they are altered or untrusted."""
+    return loader_tables.exist(connection, engine, _TABLES)
 
 
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
     """Take the lease if it is free, ours, or not renewed for `seconds`. Raise WarehouseTaken otherwise."""
-    connection.execute(_lease_of_nobody(engine))  # Somebody may have deleted it by hand.
+    connection.execute(_lease_of_nobody(engine))  # Somebody may have deleted the lease's row by hand.
     connection.execute(
         f"UPDATE {STATE}.lease SET holder = {literal(holder)}, seen_at = {engine.now} "
         f"WHERE holder IN ({literal(holder)}, {literal(_NOBODY)}) "
@@ -158,7 +158,7 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
 
 
 def _lease(connection: Connection) -> tuple[str, datetime]:
-    """Return the holder of the lease, and its last sign of life. Raise LoadFailed for an invalid lease."""
+    """Return the holder of the lease, and the time of its last renewal. Raise LoadFailed for an invalid lease."""
     rows = connection.execute(f"SELECT holder, CAST(seen_at AS text) FROM {STATE}.lease")
     if len(rows) != 1 or None in rows[0] or not loader_tables.is_moment(rows[0][1]):
         advice = f"Delete its rows: DELETE FROM {STATE}.lease."
@@ -207,13 +207,13 @@ def shape(connection: Connection, topic: str) -> Shape | None:
 
 def _table(connection: Connection, topic: str) -> tuple[int | None, Shape | None, str | None]:
     where = f"WHERE topic = {literal(topic)}"
-    shape_text = f"left(shape, {_LONGEST_SHAPE})"  # What is cut is invalid JSON, and stops this table alone.
+    shape_text = f"left(shape, {_LONGEST_SHAPE})"  # A cut shape is invalid JSON, so only this table stops.
     rows = connection.execute(f"SELECT schema_id, {shape_text}, topic_id FROM {STATE}.tables {where}")
     if not rows:
         return None, None, None
     try:
         [(schema_id, shape, topic_id)] = rows
-        number = None if schema_id is None else index(schema_id)  # It is used in statements, so it must be a number.
+        number = None if schema_id is None else index(schema_id)  # Statements contain the id, so it must be a number.
         return number, Shape.model_validate_json(shape) if shape else None, topic_id
     except (TypeError, ValueError) as error:
         dropped = " and ".join((quoted(topic), f"{DELETED}.{quoted(topic)}"))
@@ -271,7 +271,7 @@ def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Re
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
-    """Store why a table has stopped, cut to the allowed length, and without letters that no warehouse can store."""
+    """Store why a table has stopped. Cut the text if it is too long, and remove characters that cannot be stored."""
     text = storable(problem[:_MOST_OF_A_PROBLEM])
     where = f"WHERE topic = {literal(topic)}"
     connection.execute(
@@ -282,10 +282,10 @@ def note(connection: Connection, topic: str, problem: str) -> None:
 
 
 def tables(connection: Connection) -> list[TableState]:
-    """Return every topic partition in the state tables, sorted by name and number.
+    """Return every topic partition in the state tables, sorted by topic and partition number.
 
-    A time of a load that no load can have written is None. Rows with a longer name than a topic or dataset may have are
-    left out, and problems are cut. Raise LoadFailed for more than `MOST_ROWS` rows.
+    `loaded_at` is None if no load can have written it. Rows whose name is too long for a topic or dataset are left out,
+    and long problems are cut. Raise LoadFailed for more than `MOST_ROWS` rows.
     """
     moment = f"CASE WHEN {loader_tables.is_possible('loaded_at')} THEN loaded_at END"
     refused = f"SELECT topic, topic_partition, count(*) AS refused FROM {STATE}.refused GROUP BY topic, topic_partition"

@@ -56,7 +56,7 @@ BUSY_SECONDS = 600.0
 """Seconds for which `once` waits for another process that has the warehouse open."""
 
 PAUSES = (1.0, 60.0)
-"""Seconds to wait after the first failure, doubled each time up to the second number."""
+"""Seconds to wait after the first failure, and the longest wait. Each further failure doubles the wait."""
 
 
 TableSources = Mapping[str, Topic | DatasetUpdates]
@@ -67,11 +67,12 @@ def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
 ) -> Follower:
     """Return the table `name` in its stored state. `connection` is None if the warehouse does not exist yet."""
-    state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
+    exists = connection and load_state.exists(connection, loading.engine)
+    state = load_state.read(connection, name) if connection and exists else TopicState()
     if connection and state.shape:
         loader_tables.refuse_others(connection, loading.engine, name)
     if isinstance(source, DatasetUpdates):
-        mark = dataset_state.mark(connection, name) if connection else Mark()
+        mark = dataset_state.mark(connection, loading.engine, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)
     # Import this module here, because it needs Kafka's packages, which a dataset does not need.
     from feed_assets.warehouse.table import Loading, TopicTable
@@ -91,10 +92,11 @@ def run(
 ) -> None:
     """Load topics and datasets until `stopping` is set. Wait for unavailable services.
 
-    `beat` is called while it loads, and not while it waits for a service.
+    The loader calls `beat` while it loads, but not while it waits for a service.
 
     For topics, `loading` must be a `Loading`. A test can control time by `stopping.wait` and `clock`. Raise
-    WarehouseTaken if another loader has the lease. If all tables have stopped, raise the error of the first one.
+    WarehouseTaken if another loader has the lease. If all tables have stopped, raise the error of the table that
+    stopped first.
     """
     lease_holder, pause = holder(), pauses[0]
     say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
@@ -116,10 +118,10 @@ def once(
     clock: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,
 ) -> int:
-    """Load all present data, even if the limits for waiting are not reached. Return the number of loads.
+    """Load all present data, without waiting for more. Return the number of loads.
 
-    Wait up to `BUSY_SECONDS` for a warehouse that another process has open. If a table stops, load the others, and then
-    raise its error. Raise ServiceUnavailable and WarehouseTaken at once.
+    Wait up to `BUSY_SECONDS` for a warehouse that another process has open. If a table stops or is busy, load the other
+    tables, and then raise its error. Raise other ServiceUnavailable errors and WarehouseTaken at once.
     """
     lease_holder, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
     while True:
@@ -173,7 +175,7 @@ class LoaderSession:
         return sum(each.loads for each in self._tables.values())
 
     def run(self, stopping: Event, beat: Beat = no_beat) -> None:
-        """Load until `stopping` is set. Raise the error that ends it earlier."""
+        """Load until `stopping` is set. Raise the error that ends the session earlier."""
         with self._begun():
             while len(self._stopped) < len(self._sources) and not stopping.is_set():
                 loads, is_behind = self.loads, self._look()
@@ -195,7 +197,7 @@ class LoaderSession:
         }
 
     def _look(self) -> bool:
-        """Load into each table what is due. Return True if a table has more to read now."""
+        """Load into each table the data that are due. Return True if a table has more to read now."""
         behind = set[str]()
 
         def look(name: str) -> None:

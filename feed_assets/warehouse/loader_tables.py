@@ -22,7 +22,7 @@ _TYPES = {"varchar": "text", "character varying": "text", "timestamp with time z
 """Our names of types, by the names that warehouses report."""
 
 _AHEAD = timedelta(days=1)
-"""Maximum time that the clock of a loader may be ahead. No load has written a later time of a load."""
+"""The most that the clock of a loader may be ahead. A load cannot have written a later time."""
 
 _RESTORE = (
     f"Restore it from a backup, or drop the schemas {STATE} and {DELETED} and the loaded tables: then all is loaded "
@@ -49,10 +49,11 @@ class LoaderTable(NamedTuple):
         return f"BASE TABLE ({', '.join(map(' '.join, columns))})"
 
 
-def exist(connection: Connection, tables: Sequence[LoaderTable]) -> bool:
+def exist(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> bool:
     """Return whether these tables of the loader exist in the warehouse.
 
-    Raise LoadFailed if only some do, or if one has another form.
+    Raise LoadFailed if only some exist, if one has an unexpected form, or if reading them could run code of another
+    role.
     """
     forms = _forms(connection)
     if not forms.keys() & {each.name for each in tables}:
@@ -61,6 +62,7 @@ def exist(connection: Connection, tables: Sequence[LoaderTable]) -> bool:
         form = forms.get(each.name, "no such table, or no right to use it")
         if form != each.form:
             raise altered(each.name, form, each.form, _RESTORE)
+    _refuse(engine.planted(connection, False))
     return True
 
 
@@ -85,12 +87,16 @@ def _plain(name: str) -> str:
 
 def refuse_planted(connection: Connection, engine: Engine) -> None:
     """Raise LoadFailed if our schemas or state tables could run code of another role, with the loader's rights."""
-    if message := engine.planted(connection):
+    _refuse(engine.planted(connection, True))
+
+
+def _refuse(message: str) -> None:
+    if message:
         raise LoadFailed(message)
 
 
 def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
-    """Raise LoadFailed if rows would go to a view or table of somebody else with the name of a loaded table."""
+    """Raise LoadFailed if rows of a loaded table would now go elsewhere: into a view, or into another schema."""
     rows = connection.execute(
         f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
         f"AND table_type <> 'BASE TABLE' AND table_schema IN ({engine.schema}, {literal(DELETED)})"
@@ -123,7 +129,7 @@ def is_number(value: object) -> bool:
 
 
 def is_moment(text: str) -> bool:
-    """Return whether a foreign text is a time with a zone."""
+    """Return whether a text from a state table is a time with a zone."""
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
@@ -133,7 +139,7 @@ def is_moment(text: str) -> bool:
 def is_possible(moment: str) -> str:
     """Return the SQL condition that a load can have written a stored time, with some tolerance for clocks.
 
-    A driver cannot read each other time: PostgreSQL also has infinity and years before 1.
+    Without this condition, a driver may fail: PostgreSQL can also store infinity and years before 1.
     """
     latest = literal((datetime.now(UTC) + _AHEAD).isoformat())
     return f"{moment} >= CAST('1970-01-01T00:00:00+00:00' AS timestamptz) AND {moment} < CAST({latest} AS timestamptz)"

@@ -1,6 +1,6 @@
-"""Typed steps from a table's shape to that of a newer schema. No remaining column loses a value.
+"""Typed steps from a table's shape to the shape of a newer schema. No remaining column loses a value.
 
-A table only gets wider: a column that a newer schema makes narrower, or not nullable, stays as it is. Renamed columns
+Columns only get wider: a column that a newer schema makes narrower, or not nullable, stays as it is. Renamed columns
 are found by Avro's aliases. A column is dropped if the newer schema no longer has its field.
 """
 
@@ -79,7 +79,7 @@ class Migration(NamedTuple):
 
 
 def migrate(table: Shape, newer: Shape) -> Migration:
-    """Return the steps from a table's shape to that of a newer schema. Raise NotMigratable with both shapes."""
+    """Return the steps from a table's shape to a newer schema's shape. Raise NotMigratable if there are none."""
     _check_key(table, newer)
     sources = _sources(table, newer)
     kept = {each.name for each in sources.values()}
@@ -180,8 +180,9 @@ def _moved(name: str, columns: Mapping[str, Column], fields: Mapping[str, Column
     If the alias is also the name of another new field, that field must find a column by an alias of its own. Then the
     mapping has the aliases of both fields.
 
-    Each alias is tried once for all fields, and added to `tried`: it is used now, or leads to no column that is free.
-    A column that had the alias already, beside a column of that name, was renamed before: that column is another one.
+    Each alias is tried only once for all fields, and added to `tried`: a second attempt could not find a free column.
+    Skip an alias that the table's column `name` already has, because this column was renamed from the alias before. So
+    a column that now has the alias as its name is a different column.
     """
     was_renamed = columns[name].aliases if name in columns else ()
     for alias in fields[name].aliases:

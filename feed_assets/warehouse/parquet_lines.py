@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LINES_BYTES = 32 << 20
 """Approximate bytes of a file of lines.
 
-DuckDB reserves as much memory to read the file, because one line may be that long.
+To read the file, DuckDB reserves this amount of memory, because one line may be as long as the file.
 """
 
 _FORM = (

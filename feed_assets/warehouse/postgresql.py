@@ -1,9 +1,11 @@
 """PostgreSQL from version 16 on. Chunks are sent by COPY FROM STDIN."""
 
+import os
 import re
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from socket import SHUT_RDWR, socket
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +16,7 @@ from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Connection, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
+from feed_assets.warehouse.postgresql_owners import planted_by_others
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 
@@ -43,33 +46,17 @@ _ADVICE = {
 }
 """Advice by a part of the error text of a connection. These errors need a person: waiting does not help."""
 
-_UNTRUSTED = (
-    "NOT r.rolsuper AND r.rolname NOT IN (current_user, 'pg_database_owner') "
-    "AND r.oid <> (SELECT datdba FROM pg_database WHERE datname = current_database()) AND "
-    "((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT pg_has_role(current_user, r.oid, 'USAGE'))"
-)
-"""The SQL condition that an owner `r` gets more rights by our use of its object. A superuser is in every role."""
-
-_STATE_TABLES = (
-    f"pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = {literal(STATE)} "
-    "AND c.relkind IN ('r', 'p')"
-)
-_OWNERS = (
-    "SELECT 'SCHEMA', quote_ident(n.nspname), r.rolname, current_user FROM pg_namespace n "
-    f"JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname IN ({{schemas}}) AND {_UNTRUSTED} "
-    "UNION ALL SELECT 'TABLE', format('%I.%I', n.nspname, c.relname), r.rolname, current_user "
-    f"FROM {_STATE_TABLES} JOIN pg_roles r ON r.oid = c.relowner WHERE {_UNTRUSTED} ORDER BY 1, 2"
-)
-_PLANTED = (
-    "SELECT 'TRIGGER', quote_ident(t.tgname), format('%I.%I', n.nspname, c.relname) "
-    f"FROM {_STATE_TABLES} JOIN pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal "
-    "UNION ALL SELECT 'RULE', quote_ident(w.rulename), format('%I.%I', n.nspname, c.relname) "
-    f"FROM {_STATE_TABLES} JOIN pg_rewrite w ON w.ev_class = c.oid ORDER BY 1, 2"
-)
-
 _RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, INSERT, UPDATE, DELETE"}
 
 _READ_BYTES = 1 << 20
+
+_DEAD_PEER: Mapping[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""Options of libpq with which a connection to a dead host ends after a minute. TCP itself takes two hours."""
 
 WAIT_SECONDS = 5
 """The most seconds for which a load waits for a lock. New readers of the table wait behind the load meanwhile."""
@@ -92,7 +79,7 @@ class PostgreSQL(Engine):
 
     @cached_property
     def _first_schema(self) -> str:
-        """Return the first schema of the user's `search_path`. Raise InvalidSetting if it names none that exists."""
+        """Return the first schema of the user's `search_path`. Raise InvalidSetting if no schema in it exists."""
         with self._connected() as connection:
             [(name,)] = connection.execute("SELECT pg_catalog.current_schema()")
         if name is None:
@@ -112,7 +99,10 @@ class PostgreSQL(Engine):
         return literal(self._first_schema)
 
     def misplaced(self, connection: Connection, table: str, /) -> str | None:
-        """Return the schema. A new schema, such as one named like the user, may come first in the `search_path`."""
+        """Return the schema of an existing table if it is not the first schema of the `search_path`; else None.
+
+        A new schema, such as one named like the user, may now be the first.
+        """
         rows = connection.execute(
             "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             f"WHERE c.relkind IN ('r', 'p') AND c.relname = {literal(table)} AND n.nspname <> {literal(DELETED)} "
@@ -121,24 +111,14 @@ class PostgreSQL(Engine):
         schemas = [name for (name,) in rows]
         return None if not schemas or self._first_schema in schemas else min(schemas)
 
-    def planted(self, connection: Connection, /) -> str:
-        """Return a message for schemas and state tables of an untrusted owner, and triggers and rules on these tables.
+    def planted(self, connection: Connection, is_load: bool, /) -> str:
+        """Return a message if a schema or state table has an untrusted owner, or could run code; else ''.
 
-        Triggers, rules and defaults run with the rights of the loader. A schema's owner can drop all that is in it.
+        Triggers, rules and defaults run with the rights of the loader. An index's predicate runs with the rights of
+        each reader, when the server plans a query. A schema's owner can drop all that is in it.
         """
-        schemas = ", ".join(map(literal, (STATE, DELETED, self._first_schema)))
-        for kind, name, owner, user in connection.execute(_OWNERS.format(schemas=schemas)):
-            return (
-                f"the {kind.lower()} {name} belongs to {owner}: expected {user}, the database's owner, a superuser or "
-                f"a role that {user} is in, or {owner} could run code with the rights of {user}. If this role made it "
-                f"unasked, drop it. Otherwise have a superuser execute: ALTER {kind} {name} OWNER TO {quoted(user)};"
-            )
-        for kind, name, table in connection.execute(_PLANTED):
-            return (
-                f"{table} has a {kind.lower()} {name}: expected none, because it runs with the rights of the loader. "
-                f"Have the owner of the table execute: DROP {kind} {name} ON {table};"
-            )
-        return ""
+        names = (STATE, DELETED, self._first_schema) if is_load else (STATE, DELETED)
+        return planted_by_others(connection, names)
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
@@ -146,7 +126,8 @@ class PostgreSQL(Engine):
 
         Operators and functions are found only in `pg_catalog`. Otherwise a role that may create objects in a schema of
         the `search_path` could add an operator, which our statements would then run with the loader's rights. For the
-        same reason a policy of another role for the rows of a table is an error, and is not run (`row_security`).
+        same reason, `row_security` is off: if another role has set a policy for a table's rows, a statement fails and
+        does not run the policy.
         """
         with self._connected() as connection:
             connection.execute(
@@ -168,19 +149,20 @@ class PostgreSQL(Engine):
                 connect_timeout=10,
                 client_encoding="utf8",
                 application_name="feed_assets",
+                **_DEAD_PEER,
             )
         with opened:
             _refuse_old(opened.info.server_version)
             yield _Connection(opened, url)
 
     def bytes_of(self, text: str) -> str:
-        """Return SQL for the bytes, with decode."""
+        """Return SQL that turns a text of hexadecimal digits into bytes, by PostgreSQL's `decode`."""
         return f"decode({text}, 'hex')"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
         """Return the SQL condition that a text is not a valid value of a column type.
 
-        PostgreSQL's own function decides, which exists since version 16.
+        PostgreSQL's own function decides. It exists since version 16.
         """
         return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
 
@@ -218,10 +200,14 @@ class _Connection:
     def __init__(self, opened: psycopg.Connection, url: str) -> None:
         self._opened, self._url = opened, url
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, values: Sequence[object] | None = None, /) -> list[tuple[Any, ...]]:
         with translated(self._url, self._opened):
-            cursor = self._opened.execute(statement.encode())
+            cursor = self._opened.execute(statement.encode(), values)
             return cursor.fetchall() if cursor.description else []
+
+    def shut(self) -> None:
+        with suppress(psycopg.Error, OSError), socket(fileno=os.dup(self._opened.fileno())) as opened:
+            opened.shutdown(SHUT_RDWR)
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {batch.partition}")
@@ -238,8 +224,8 @@ class _Connection:
 def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[None]:
     """Translate the driver's errors into ours: TableBusy or WarehouseUnavailable if temporary, else LoadFailed.
 
-    If the connection `opened` still works after a temporary error, only the current table is affected: a trigger may
-    raise any SQLSTATE.
+    If the connection `opened` still works after a temporary error, raise TableBusy, because only the current table is
+    affected. For example, a trigger may raise any SQLSTATE.
     """
     try:
         yield
@@ -250,10 +236,15 @@ def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[
             f"the lock was not free within {WAIT_SECONDS} s: {masked(' '.join(str(error).split()), url)}. Somebody has "
             "the table open in a transaction: end it (pg_stat_activity shows whose it is)."
         ) from None
-    except _MAY_BE_OVER as error:
+    except (psycopg.errors.ReadOnlySqlTransaction, *_MAY_BE_OVER) as error:
         message = masked(" ".join(str(error).split()), url)
         if opened and _works(opened):
             raise TableBusy(f"the server ended a statement: {message}. If a trigger raises this, remove it.") from None
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            raise WarehouseUnavailable(
+                "the server is read-only now: expected one that is no standby. Wait for the end of a failover, or "
+                f"correct the host {_URL}."
+            ) from None
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
         raise WarehouseUnavailable(f"the warehouse cannot do it now: {message}. {advice}.") from None
     except psycopg.Error as error:
@@ -262,13 +253,13 @@ def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[
 
 
 def _works(opened: psycopg.Connection) -> bool:
-    """Return whether a connection still works after an error. Roll back its transaction."""
+    """Return whether a connection still works, and can write, after an error. Roll back its transaction."""
     try:
         opened.rollback()
-        opened.execute("SELECT 1")
+        is_read_only = opened.execute("SHOW transaction_read_only").fetchone()
     except psycopg.Error:
         return False
-    return True
+    return is_read_only == ("off",)
 
 
 def _what_to_do(error: psycopg.Error, url: str) -> str:

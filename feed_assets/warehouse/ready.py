@@ -29,7 +29,7 @@ class Ready(NamedTuple):
 def readied(
     engine: Engine, board: Blackboard, topic: str, state: TopicState, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
-    """Find rows in the copies that the warehouse cannot store, and write manifests for all other rows."""
+    """Find rows that the warehouse cannot store, and write manifests for all other rows of the copies."""
     findings = engine.look(copies, shape or state.shape)
     longer, fitted = _fitted(engine, state, shape, findings)
     batches = load_files.batches(board, topic, _held(board, topic, copies, findings))
@@ -57,7 +57,7 @@ def _fitted(
         return state, fitted
     other = fitted or engine.fitted(
         state.shape, findings.lengths
-    )  # With only tombstones, the files have the key's columns.
+    )  # Chunks with only tombstones have no schema, but key columns, whose texts may be longer than in the table.
     return replace(state, shape=grown(state.shape, other)), fitted
 
 

@@ -10,6 +10,7 @@ import redshift_connector as driver
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.time_limits import shut
 from feed_assets.warehouse.engines import ColumnGrowth, Engine, Findings, comment
 from feed_assets.warehouse.lengths import look
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
@@ -28,7 +29,7 @@ _TYPES = {"uuid": "varchar(36)", "bytes": "varbyte(32767)"}
 _WIDENED, _ROW = '"feed_assets widened"', '"feed_assets row"'
 
 _MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
-"""Classes of temporary SQLSTATEs: connection, serialization, resources, locks, operators, the system."""
+"""Classes of SQLSTATEs of temporary errors: connection, serialization, resources, locks, operators, the system."""
 
 
 class Redshift(Engine):
@@ -40,7 +41,10 @@ class Redshift(Engine):
     clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
     has_keys, tells_deleted, most_digits = False, False, 38
     layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
-    """Sort rows by offset, because slices are offset ranges. Redshift might choose a column that is dropped later."""
+    """Sort rows by offset, because slices are offset ranges.
+
+    Without a sort key, Redshift might choose a column that is dropped later.
+    """
     reads_chunks = True
     own_columns = frozenset({"oid", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "deletexid", "insertxid"})
 
@@ -134,7 +138,7 @@ class Redshift(Engine):
     def grow(self, table: str, column: Column, /) -> Iterator[ColumnGrowth]:
         """Yield an ALTER COLUMN TYPE statement that lengthens a text column, if the column is too short.
 
-        It works only for texts, and Redshift refuses it inside a transaction.
+        The statement works only for texts, and Redshift refuses it inside a transaction.
         """
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
@@ -202,14 +206,20 @@ class _RedshiftConnection:
     def __init__(self, opened: Any, url: str, iam_role: str) -> None:
         self._opened, self._url, self._iam_role = opened, url, iam_role
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, values: Sequence[object] | None = None, /) -> list[tuple[Any, ...]]:
         """Run a statement with doubled backslashes, because Redshift reads a single one as an escape.
 
-        Only literals contain backslashes.
+        Only literals contain backslashes. A statement with values was written by a user, so it is not changed.
         """
         with translated(self._url), self._opened.cursor() as cursor:
-            cursor.execute(statement.replace("\\", "\\\\"))
+            if values is None:
+                cursor.execute(statement.replace("\\", "\\\\"))
+            else:
+                cursor.execute(statement, values)
             return [tuple(each) for each in cursor.fetchall()] if cursor.description else []
+
+    def shut(self) -> None:
+        shut(getattr(self._opened, "_usock", None))
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         """Copy chunks, and then set the partition of their rows: COPY cannot set a constant."""

@@ -1,4 +1,4 @@
-"""One load of a dataset's table: another update's rows replace those of a partition, in one transaction.
+"""One load of a dataset's table: the rows of another update replace a partition's rows, in one transaction.
 
 The rows are copied to this machine before the transaction. A kill before it leaves only these copies, which nobody
 reads. A kill in the transaction leaves the old rows. If the answer to COMMIT is lost, the next loader reads in
@@ -41,10 +41,10 @@ class _Lines(NamedTuple):
 
 
 def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchange) -> TopicState:
-    """Replace a partition's rows by those of an update, or delete them if there is no update.
+    """Replace a partition's rows by the rows of an update. Only delete the partition's rows if there is no update.
 
-    Return the table's new state. Raise UpdateChanged if the update's files have changed, WarehouseUnavailable if the
-    stored state is not `state`, WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
+    Return the table's new state. Raise UpdateChanged if the update's files have changed, and WarehouseUnavailable if
+    the stored state is not `state`. Raise WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
     """
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
@@ -79,7 +79,7 @@ def _changed(engine: Engine, table: str, state: TopicState, update: Update | Non
 
 
 def _both(table: Shape, update: Shape) -> Shape:
-    """Return a shape with the columns of a table, followed by those that only the update has.
+    """Return a shape with the columns of a table, followed by the columns that only the update has.
 
     If both have a column, the update's form of the column is used.
     """

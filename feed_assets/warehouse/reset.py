@@ -18,35 +18,37 @@ def plan(connection: Connection, engine: Engine, table: str, begin: int | str | 
 
     Args:
         connection: The warehouse.
-        engine: Its kind.
+        engine: The engine of the warehouse.
         table: The topic or the dataset.
         begin: The first offset to load in each partition, STOP to load only later data, or None to load everything.
 
     Raises:
         InvalidName: The warehouse has no such table, or an offset is given for a dataset.
     """
-    names = sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection) else []
+    names = (
+        sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection, engine) else []
+    )
     if table not in names:
         expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
         raise InvalidName(f"the warehouse has no table {table!r}: {expected}. Correct the name.")
-    shape = load_state.shape(connection, table)  # Positions are not read: a reset must also repair wrong ones.
+    shape = load_state.shape(connection, table)  # Do not read positions: a reset must also repair wrong positions.
     is_dataset = shape is not None and not shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
-    return [*_dropped(engine, table, shape), *_forgotten(connection, table), *_positions(table, begin)]
+    return [*_dropped(engine, table, shape), *_forgotten(connection, engine, table), *_positions(table, begin)]
 
 
 def _dropped(engine: Engine, table: str, shape: Shape | None) -> Iterator[str]:
-    """Yield statements that drop the tables of loads. Without a shape there was no load: such a table is not ours."""
+    """Yield statements that drop a loaded table and its deleted keys. Yield none if no load has created the table."""
     if shape is not None:
         yield f"DROP TABLE IF EXISTS {engine.table(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
 
 
-def _forgotten(connection: Connection, table: str) -> Iterator[str]:
+def _forgotten(connection: Connection, engine: Engine, table: str) -> Iterator[str]:
     for name in ("tables", "refused"):
         yield f"DELETE FROM {STATE}.{name} WHERE topic = {literal(table)}"
-    if dataset_state.exists(connection):
+    if dataset_state.exists(connection, engine):
         for name in ("updates", "marks"):
             yield f"DELETE FROM {STATE}.{name} WHERE dataset = {literal(table)}"
 

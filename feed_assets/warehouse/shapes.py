@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from feed_assets.kafka import avro
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
-"""Columns that are not fields of the schema. A chunk has the first and the last, a table the last two."""
+"""Columns that are not fields of the schema. Chunks have OPERATION and OFFSET, topics' tables PARTITION and OFFSET."""
 
 TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
@@ -22,7 +22,7 @@ DELETED_AT = "_deleted_at"
 """The column with the time of a deletion, in the table of deleted keys."""
 
 MOST_COLUMNS = 1_598
-"""The most columns of a table, with those that were dropped: PostgreSQL's and Redshift's limit is 1,600 with ours."""
+"""The most columns of a table, with dropped ones. PostgreSQL and Redshift allow 1,600, including our two columns."""
 
 Schema = Mapping[str, Any]
 
@@ -125,7 +125,7 @@ _LOGICAL: dict[tuple[str, str], Kind] = {
     ("long", "local-timestamp-millis"): Kind(name="local_timestamp"),
     ("long", "local-timestamp-micros"): Kind(name="local_timestamp"),
 }
-"""Logical types that chunks support. Others are ignored, as Avro requires."""
+"""Logical types that chunks support. All other logical types are ignored, as Avro requires."""
 
 _JSON = Kind(name="json")
 _DIGITS = {"integer": 10, "bigint": 19}
@@ -136,7 +136,7 @@ _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
 def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
     """Return the shape of a table for a parsed schema. A key field that the schema lacks becomes a text column.
 
-    Raise InvalidShape if no table can have it.
+    Raise InvalidShape if no table can have this shape.
     """
     # Import this module here, because it needs Kafka's packages, which only topics need.
     from feed_assets.kafka import avro
@@ -173,14 +173,14 @@ def check_columns(count: int) -> None:
 
 
 def _owners(record: Schema) -> tuple[str, ...]:
-    """Return the owners; () if the attribute is not a list of texts. Avro does not define it, so it may be anything."""
+    """Return the owners; () if the attribute is not a list of texts. Avro does not define this attribute."""
     attribute: Any = record.get("owners")
     texts = _texts(attribute)
     return texts if isinstance(attribute, list) and len(texts) == len(cast(list[Any], attribute)) else ()
 
 
 def _texts(attribute: Any) -> tuple[str, ...]:
-    """Return the texts in a list that a warehouse can store; () if the attribute is not a list."""
+    """Return those texts of a list that a warehouse can store. Return () if the attribute is not a list."""
     entries = cast(list[Any], attribute) if isinstance(attribute, list) else []
     return tuple(each for each in entries if isinstance(each, str) and each == storable(each))
 

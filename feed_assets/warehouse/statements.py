@@ -141,8 +141,8 @@ def strays_among(shape: Shape) -> str:
 def obstacle(quoted_table: str, shape: Shape) -> str:
     """Return a query for one key that prevents a simple replacement of rows.
 
-    The table has the key from another partition or, if there is no such key, in a newer row. The result has the key's
-    values and both partitions, which are equal in the second case. One search of the table finds both cases.
+    Either the table has the key from another partition, or it has a newer row of the key. The query prefers the first
+    case. The result has the key's values and both partitions, which are equal in the second case.
     """
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
@@ -187,7 +187,7 @@ def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
 
 
 def drop_older(quoted_table: str, shape: Shape) -> str:
-    """Return the statement that deletes the rows of table NEWEST that are not newer than those in `quoted_table`."""
+    """Return the statement that deletes each row of NEWEST that is not newer than its key's row in `quoted_table`."""
     is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
     return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
 

@@ -63,15 +63,15 @@ class TopicTable:
         return len(self._buffer.signals)
 
     def look(self, now: float) -> bool:
-        """Read some new signals of the topic's chunks, and load those that are due.
+        """Read some new signals of the topic's chunks, and load the chunks that are due.
 
-        Return True if there are more to read now.
+        Return True if there are more signals to read now.
         """
         is_complete = self._read(now, self._buffer.room)
         return not (self._load(self._buffer.due(now)) and is_complete)
 
     def load_all(self) -> None:
-        """Load all signalled chunks now, even if the limits for waiting are not reached."""
+        """Load all signalled chunks now, without waiting for more."""
         is_done = False
         while not is_done:
             is_complete = self._read(0, self._buffer.room)
@@ -89,7 +89,7 @@ class TopicTable:
                 yield table_change
 
     def _read(self, now: float, limit: int) -> bool:
-        """Read up to `limit` signals of the topic's chunks. Return whether there are no more."""
+        """Read up to `limit` signals of the topic's chunks. Return whether no more signals exist."""
         try:
             page = topic_reader.read(
                 self._loading.clients,
@@ -113,7 +113,7 @@ class TopicTable:
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(Signalled(signal, message.offset + 1), now)
         self._after = page.after
-        if page.is_complete:  # A recreated topic has been detected before this.
+        if page.is_complete:  # If the topic was recreated, its signals have raised an error above.
             self._refuse_beyond()
         if page.is_complete and not (page.messages or self._state.positions or self._buffer.signals):
             self._say_nothing()
@@ -143,7 +143,7 @@ class TopicTable:
     def _refuse_another(self, signal: Signal) -> None:
         """Raise LogTrimmed if a signal is about a topic that was recreated with the same name.
 
-        The loader would skip this signal, because it has the positions in the old topic.
+        Otherwise the loader would skip this signal, because its stored positions belong to the old topic.
         """
         if self._state.topic_id in (None, signal.topic_id):
             return

@@ -11,7 +11,7 @@ from feed_assets.warehouse.engines import Engine
 
 @dataclass(frozen=True)
 class Target:
-    """A warehouse of the settings, and its name there."""
+    """A warehouse in the settings, and its name in the settings."""
 
     name: str
     warehouse: Warehouse

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy, WarehouseUnavailable
+from feed_assets.core.errors import InvalidSetting, LoadFailed, SourceUnavailable, TableBusy, WarehouseUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sql_text import quoted
 from feed_assets.sources.warehouse_events import TableLoads
@@ -72,6 +72,13 @@ CREATE FUNCTION public.ran() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM public.ran_too(); RETURN NEW; END $$
 """
 """Functions of another role that note who has run them."""
+
+PLANTED_INDEXES = """
+CREATE FUNCTION public.ran_at_once(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+$$ BEGIN RETURN public.ran_too(); END $$;
+CREATE INDEX planted ON feed_assets.tables (schema_id) WHERE public.ran_at_once(1);
+CREATE INDEX planted_too ON feed_assets.updates (records) WHERE public.ran_at_once(1)
+"""
 
 
 @pytest.fixture
@@ -153,7 +160,7 @@ def test_a_time_that_no_load_has_written_stops_only_its_table(own_url, owner, pa
         load(target, one, other)
     check_table(target.engine, other)
     with target.engine.open() as connection:
-        assert [each.dataset for each in dataset_state.loads(connection)] == [other.name]
+        assert [each.dataset for each in dataset_state.loads(connection, target.engine)] == [other.name]
 
 
 def test_a_row_that_no_load_has_written_holds_up_no_other_event(own_url, owner, pair, subtests):
@@ -348,7 +355,10 @@ def test_no_function_of_the_role_that_made_the_state_tables_first_runs_in_a_load
             f"ALTER SCHEMA feed_assets_deleted OWNER TO {loader}",
         ),
         (f"the table feed_assets.lease belongs to {stranger}", f"REASSIGN OWNED BY {stranger} TO {loader}"),
-        (rf"feed_assets.lease has a {kind.lower()} planted: .* DROP {kind} planted ON feed_assets.lease;", "SELECT 1"),
+        (
+            rf"feed_assets.lease has the {kind.lower()} planted: .* DROP {kind} planted ON feed_assets.lease;",
+            "SELECT 1",
+        ),
     ):
         with pytest.raises(LoadFailed, match=expected):
             load(target, pair[0])
@@ -373,6 +383,31 @@ def test_no_policy_of_another_role_runs_when_the_state_is_read(own_url, owner, r
     assert owner.execute("SELECT * FROM public.ran").fetchall() == []
 
 
+def test_no_index_of_another_role_runs_when_the_state_is_read(own_url, owner, roles):
+    """PostgreSQL runs the function in an index's predicate while it plans a query, with the rights of the reader."""
+    loader, stranger = roles
+    make_state(own_url, stranger, loader)
+    owner.execute(f"{FUNCTIONS}; GRANT CREATE ON SCHEMA public TO {stranger}; SET ROLE {stranger}")
+    owner.execute(PLANTED_INDEXES)
+    owner.execute("RESET ROLE; TRUNCATE public.ran")
+    reader = TableLoads("main", engine_of(url_as(own_url, loader)))
+    for expected, repair in (
+        (f"the schema feed_assets belongs to {stranger}", f"REASSIGN OWNED BY {stranger} TO {loader}"),
+        (
+            "feed_assets.tables has the index planted: .* DROP INDEX feed_assets.planted;",
+            "DROP INDEX feed_assets.planted",
+        ),
+        ("feed_assets.updates has the index planted_too: ", "DROP INDEX feed_assets.planted_too"),
+    ):
+        with pytest.raises(SourceUnavailable, match=expected):
+            reader.read(None, 100, 30)
+        with reader.engine.open() as connection, pytest.raises(LoadFailed, match=expected):
+            dataset_state.loads(connection, reader.engine)
+        owner.execute(repair)
+    assert owner.execute("SELECT * FROM public.ran").fetchall() == []
+    assert reader.read(None, 100, 30).events == ()
+
+
 @pytest.mark.parametrize("maker", ["a superuser", "the owner of the database", "a role of the loader"])
 def test_state_tables_that_a_trusted_role_has_made_are_used(own_url, owner, pair, roles, maker):
     loader, other = roles
@@ -382,7 +417,7 @@ def test_state_tables_that_a_trusted_role_has_made_are_used(own_url, owner, pair
         owner.execute(f"GRANT {other} TO {loader}")
     make_state(own_url, sa.make_url(own_url).username if maker == "a superuser" else other, loader)
     load(target_of(url_as(own_url, loader)), pair[0])
-    check_table(engine_of(own_url), pair[0])
+    check_table(engine_of(url_as(own_url, loader)), pair[0])
 
 
 @pytest.mark.parametrize("kind", ["VIEW", "MATERIALIZED VIEW"])

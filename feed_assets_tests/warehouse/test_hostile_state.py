@@ -238,7 +238,7 @@ def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
         load_state.prepare(connection, engine)
         dataset_state.prepare(connection, engine)
         dataset_state.move(connection, "a", dataset_state.Mark(3, datetime.now(UTC).isoformat()))
-        assert dataset_state.mark(connection, "a").sequence == 3
+        assert dataset_state.mark(connection, engine, "a").sequence == 3
         for each in BARE:
             connection.execute(each.format("marks"))
         for change in ("sequence = -1", "sequence = NULL", "sequence = 1, moment = 'noon'", "moment = '2026-01-31'"):
@@ -247,4 +247,4 @@ def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
                 with pytest.raises(
                     FeedAssetsError, match="expected one row of a with a number of 0 or more and its time"
                 ):
-                    dataset_state.mark(connection, "a")
+                    dataset_state.mark(connection, engine, "a")

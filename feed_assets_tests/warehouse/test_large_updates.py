@@ -30,6 +30,6 @@ def test_an_update_with_more_lines_than_fit_into_the_memory_of_duckdb_is_loaded(
     dataset.look("1")
     assert load(target, dataset) == 1
     with opened(target.engine) as connection:
-        assert [each.records for each in dataset_state.loads(connection)] == [ROWS]
+        assert [each.records for each in dataset_state.loads(connection, target.engine)] == [ROWS]
         found = connection.execute(f"SELECT count(*), sum(id), min(length(text)) FROM {quoted(dataset.name)}")
     assert found == [(ROWS, ROWS * (ROWS - 1) // 2, LINE)]

@@ -72,7 +72,7 @@ def test_a_briefly_unavailable_warehouse_is_retried(loader, monkeypatch):
 
 def test_state_tables_that_somebody_else_makes_meanwhile_are_taken(loader, monkeypatch):
     exists, looks = load_state.exists, iter([False])
-    monkeypatch.setattr(load_state, "exists", lambda connection: next(looks, None) is None and exists(connection))
+    monkeypatch.setattr(load_state, "exists", lambda *args: next(looks, None) is None and exists(*args))
     with opened(loader.engine) as connection:
         load_state.prepare(connection, loader.engine)
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [(loader.place.holder,)]

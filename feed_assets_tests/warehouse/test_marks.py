@@ -19,7 +19,7 @@ from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, l
 
 def mark(target, dataset: Dataset) -> Mark:
     with opened(target.engine) as connection:
-        return dataset_state.mark(connection, dataset.name)
+        return dataset_state.mark(connection, target.engine, dataset.name)
 
 
 def ask(target, *statements: str) -> None:

@@ -86,7 +86,7 @@ def test_later_loads_are_dated_after_earlier_ones_despite_clocks(place, dataset)
         connection.execute("UPDATE feed_assets.updates SET loaded_at = loaded_at + INTERVAL '1 day'")
         dataset_state.keep(connection, engine, name, "2", None, None, 0)
         dataset_state.keep(connection, engine, name, "1", None, None, 0)
-        found = [each for each in dataset_state.loads(connection) if each.dataset == name]
+        found = [each for each in dataset_state.loads(connection, engine) if each.dataset == name]
         connection.execute("ROLLBACK")
     assert [each.partition for each in found] == ["2", "1"]
     assert found[0].loaded_at < found[1].loaded_at
