@@ -9,7 +9,19 @@ from typing import Annotated
 
 import typer
 
-from feed_assets.cli import connector, events, feed, kafka, late, ledger, receive, state, upkeep, warehouse
+from feed_assets.cli import (
+    connector,
+    events,
+    feed,
+    kafka,
+    late,
+    ledger,
+    receive,
+    state,
+    undelivered,
+    upkeep,
+    warehouse,
+)
 from feed_assets.cli.build import build
 from feed_assets.cli.completion import completion, prepare
 from feed_assets.cli.demo import demo
@@ -49,6 +61,7 @@ app.add_typer(late.app, name="late")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(receive.app, name="receive")
 app.add_typer(state.app, name="state")
+app.add_typer(undelivered.app, name="subscriptions")
 app.add_typer(warehouse.app, name="warehouse")
 for command in (build, completion, demo, doctor, explain, init, metrics, ready, reconcile, run, status, ui, web):
     app.command()(command)

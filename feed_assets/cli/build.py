@@ -87,12 +87,15 @@ def build(
     from feed_assets.orchestration import by_hand
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.runner import Runner
+    from feed_assets.orchestration.ticks.dead_runs import finish_left
 
     definitions = load(module)
     which = [each for each, is_set in zip(by_hand.Chosen, (failed, refused, missing), strict=True) if is_set]
     with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
         graph = Graph(definitions.resolve_asset_graph())
         services = open_services(graph)
+        if not dry_run:
+            finish_left(instance, services)  # This frees what killed runs hold, such as compute resources.
         outputs = _outputs(graph, services, feed, partitions or [], which)
         chosen = by_hand.plan(graph, services, outputs, order)
         planned = by_hand.with_inputs(chosen) if which else chosen

@@ -44,12 +44,13 @@ def run(
 
     check_installed()
     from feed_assets.kafka import service
+    from feed_assets.kafka.read_notes import noted
     from feed_assets.runs.chunking import chunking_of
 
     selected, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
     chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
-    with closing(chunking.schemas), closing(heartbeat):
-        service.run(chunking, selected, stopping, beat=heartbeat.beat)
+    with closing(chunking.schemas), closing(heartbeat), noted("connector") as note:
+        service.run(chunking, selected, stopping, beat=heartbeat.beat, note=note)
     say("connector: ended; messages without a signal are read again at the next start")
 
 

@@ -118,7 +118,7 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
 def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
     """Return notes on newer versions of a dataset and of its inputs.
 
-    If the dataset has a newer version, also list the readers of this version.
+    If the dataset has a newer version, also list who still reads the version of `node`.
     """
     from feed_assets.ledger.closures import still_reading
     from feed_assets.orchestration.decide.alert_owner import readers_of
@@ -246,7 +246,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """Return the verdict's changed fields if a partition of history is ready, but waits because of the daily limit."""
+    """Return changed fields of a verdict if a ready partition waits for resources or for history's daily limit."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history_budget
 

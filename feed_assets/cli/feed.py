@@ -245,12 +245,16 @@ def invalidate(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an update invalid: readers return to the valid update before it."""
+    """Make an update invalid: readers return to the valid update before it.
+
+    Updates with the same rows, because one was compacted from the other, become invalid together.
+    """
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
-    write.invalidate(board, feed_partition, update, how=how.value)
-    report("invalidated", board, feed_partition, update)
+    for each in _with_same_rows(board, feed_partition, update):  # After a kill between two of them, call it again.
+        write.invalidate(board, feed_partition, each, how=how.value)
+        report("invalidated", board, feed_partition, each)
     if held := batch_set.held_by(board, feed_partition):
         echo(
             f"{feed_partition}: its rows are still read, because {held.name} contains them. If a run by events made "
@@ -259,6 +263,16 @@ def invalidate(
             err=True,
         )
     say(views.ReadingView.model_validate(read.latest(board, feed_partition)), as_json)
+
+
+def _with_same_rows(board: "Blackboard", partition: Partition, update_id: str) -> list[str]:
+    """Return an update, and the valid updates with the same rows that the settings' ledger knows, newest first."""
+    from feed_assets.ledger.compacted_partitions import valid_with_same_rows
+
+    if not _is_of_settings(board):
+        return [update_id]
+    with ledger_of_settings().read() as connection:
+        return valid_with_same_rows(connection, partition, update_id)
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import compare_digest
 from typing import TYPE_CHECKING
+from unicodedata import category
 from urllib.parse import parse_qsl, quote, urlencode
 
 from feed_assets.core.addresses import LOOPBACK
@@ -26,7 +27,7 @@ OF_OURS = {
 """Headers of the pages that feed_assets itself serves. Dagster's pages have other headers."""
 
 PROOF = "/feed_assets_proof"
-"""The path at which anybody may have a challenge answered, and so learns whether this server has the token."""
+"""The path that answers anybody's challenge. The answer proves that this server has the token."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
@@ -34,6 +35,9 @@ _WHERE_IT_IS = (
     "The web UI is for the user who started it. Open the address that `feed-assets ui` printed, with its ?token=…, "
     "or enter that token here."
 )
+
+_CONTROL_CHARACTERS = "The path of the address has control characters: expected none, such as no %0A. Remove them."
+"""Starlette ignores a line end behind a path, so `/graphql%0A` would be answered like `/graphql`, but not checked."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class FrontAnswer:
 
 def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
     """Return the answer to a request that Dagster must not get. Return None if the request is passed on."""
+    if any(category(each) == "Cc" for each in request.path):
+        return FrontAnswer(400, _CONTROL_CHARACTERS)
     if why := foreign(request, port) or no_command(request):
         return FrontAnswer(403, why)
     if request.path == PROOF:
@@ -85,8 +91,8 @@ def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
 def proof(address: str, port: int, token: str, *, challenge: str) -> str:
     """Return the answer to a challenge of a program that sends the token only to a server that has it already.
 
-    Address and port are part of it. A server at another address or port would otherwise prove the token for whoever
-    listens at this one and passes the challenge on.
+    The answer depends on address and port. Otherwise a false server could pass the challenge on to the web UI at
+    another address, and return the web UI's proof.
     """
     return hmac.new(token.encode(), f"{cookie_name(port)} {address} {challenge}".encode(), "sha256").hexdigest()
 

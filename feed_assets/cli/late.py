@@ -64,7 +64,7 @@ def report(
 
 
 def _built_partition(feed: Feed, key: str) -> Partition | None:
-    """Return the partition with this path if the ledger has it, because one of our runs built it.
+    """Return the partition with this path if, by the ledger, one of our runs built it.
 
     Otherwise return None. If the ledger has the partition, the command need not load the declarations. Loading them
     takes long.

@@ -2,7 +2,9 @@
 
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from secrets import compare_digest, token_hex
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -11,6 +13,8 @@ import typer
 from feed_assets.cli.terminal import echo
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.limits import excerpt
+from feed_assets.core.time_limits import in_time
 from feed_assets.heartbeats import NotReady, check
 from feed_assets.home import home
 
@@ -18,13 +22,16 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
 SECONDS = 15.0
-"""Seconds within which a server must answer."""
+"""Seconds within which a server must answer, also one that sends its answer byte by byte."""
 
 HEARTBEAT_SECONDS = 120.0
-"""Age of a heartbeat of Dagster's daemon from which it no longer counts. It gives one each half minute."""
+"""Age from which a heartbeat of Dagster's daemon no longer counts. The daemon gives one every half minute."""
 
 WEB, CODE, DAEMON = "web", "code", "daemon"
 PORTS = {WEB: 3000, CODE: 4000}
+
+_ERROR_BYTES = 400
+"""Bytes that a message has of an error, which may quote whatever a server has sent."""
 
 _BODY_BYTES = 100
 """Bytes of an answer's body that are read. A proof is shorter."""
@@ -140,14 +147,20 @@ def _answer(server: "HTTPConnection", path: str, headers: dict[str, str]) -> tup
     """Return the status of an answer, and the beginning of its body."""
     from http.client import HTTPException
 
+    ends = monotonic() + SECONDS
     try:
-        server.request("GET", path, headers=headers)
-        answer = server.getresponse()
-        return answer.status, answer.read(_BODY_BYTES)
+        return in_time(partial(_read, server, path, headers), lambda: monotonic() >= ends, [server])
     except (OSError, HTTPException) as error:
-        reason = f"{_url(server, path)} does not answer ({error}): expected 200 within {SECONDS:g} s. See its log."
-        raise NotReady(reason) from error
+        why = f"does not answer ({excerpt(str(error), _ERROR_BYTES)})"
+        raise NotReady(f"{_url(server, path)} {why}: expected 200 within {SECONDS:g} s. See its log.") from error
+
+
+def _read(server: "HTTPConnection", path: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    server.request("GET", path, headers=headers)
+    answer = server.getresponse()
+    return answer.status, answer.read(_BODY_BYTES)
 
 
 def _url(server: "HTTPConnection", path: str) -> str:
-    return f"http://{server.host}:{server.port}{path}"
+    """Return the URL for a message. Its query may have a secret of the operator."""
+    return f"http://{server.host}:{server.port}{path.partition('?')[0]}"

@@ -74,7 +74,7 @@ def compact(
     as_json: AsJson = False,
 ) -> None:
     """Combine batches of an appendable dataset, or list them. The rows stay the same, and no consumer runs."""
-    from feed_assets.runs.compact import compact, partitions_of
+    from feed_assets.compaction.batches import compact, partitions_of
 
     services, parsed = _services(), Feed.parse(feed)
     partitions = partitions_of(services, parsed)

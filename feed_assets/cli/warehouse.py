@@ -129,8 +129,8 @@ def state(name: Name, as_json: AsJson = False) -> None:
         show([], as_json, f"nothing was loaded into {name} yet: {why}")
         return
     with engine.open() as connection:
-        table_states = states.tables(connection) if states.exists(connection) else []
-        held = dataset_state.loads(connection)
+        table_states = states.tables(connection) if states.exists(connection, engine) else []
+        held = dataset_state.loads(connection, engine)
     replaced = {each.dataset for each in held}
     rows = [*TableView.each(each for each in table_states if each.topic not in replaced), *_held(held, table_states)]
     show(rows, as_json, "" if rows else f"nothing was loaded into {name} yet")

@@ -30,6 +30,6 @@ class WarehouseLooks:
         if why := engine.absence():
             return why
         with engine.open() as connection:
-            tables = load_state.tables(connection) if load_state.exists(connection) else []
+            tables = load_state.tables(connection) if load_state.exists(connection, engine) else []
         stopped = {each.topic for each in tables if each.problem}
         return f"answers, {len({each.topic for each in tables})} tables, {len(stopped)} of them stopped"

@@ -19,7 +19,7 @@ def web(
         str, typer.Option(help="Address to listen at. Browsers must call it 127.0.0.1, as through a tunnel.")
     ] = LOOPBACK,
 ) -> None:
-    """Serve the web UI of the code servers in workspace.yaml until Ctrl-C, to who has FEED_ASSETS_UI_TOKEN."""
+    """Serve the web UI of the code servers in workspace.yaml until Ctrl-C. Callers need FEED_ASSETS_UI_TOKEN."""
     from feed_assets.cli.loaded_location import prepare
     from feed_assets.home import home
 

@@ -19,21 +19,21 @@ from feed_assets.core.errors import DiskFull, ServiceUnavailable
 from feed_assets.intake.api_page import POLICY, page
 from feed_assets.intake.authentication import EVENTS, InProgress, Keys, Rates, check_scope
 from feed_assets.intake.bodies import ARRAY, KINDS, LINES
-from feed_assets.intake.connections import PER_KEY, REQUEST_SECONDS
+from feed_assets.intake.connections import PER_PARTNER, REQUEST_SECONDS
 from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets.intake.metrics import UNKNOWN, Metrics
 from feed_assets.intake.receiver import KEY_BYTES, Receiver, RequestAnswer
 from feed_assets.intake.refused import RefusedRequest
-from feed_assets.intake.unpacking import BODY_BYTES, Body, BodyMemory
+from feed_assets.intake.unpacking import BODY_BYTES, SPARED_BYTES, Body, BodyMemory
 
 EVENTS_PATH = "/v1/{feed:path}/events"
 """Path to which partners post events."""
 
 _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 
-HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
-"""The most bytes of request bodies in memory: for all requests together, and for one key.
+HELD_BYTES, HELD_OF_PARTNER = 64 << 20, 32 << 20
+"""The most bytes of request bodies in memory: for all requests together, and for one partner.
 
 Each body counts with its bytes as sent. A small body also counts with its bytes after unpacking.
 """
@@ -63,13 +63,13 @@ _SAID = {
     413: "The body, or what it unpacks to, is too large.",
     415: "An unknown media type or compression.",
     422: "The Idempotency-Key was used with another body.",
-    429: "Too many events, hours of events, requests in progress or wakes in progress with this key.",
+    429: "Too many events, hours of events, requests in progress or wakes in progress of this partner.",
     503: "The receiver, its ledger or its disk cannot accept the request now.",
     507: "The disk is full.",
 }
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-"""Parameter that puts the header into the API's description. `Keys` reads the header itself."""
+"""Parameter that adds the header Authorization to the API's description. `Keys` reads the header itself."""
 
 
 @dataclass
@@ -83,14 +83,14 @@ class Door:
     calls: Calls
     problem: str = ""
     """The reason why accepted events cannot be published; '' if they can."""
-    in_progress: InProgress = field(default_factory=lambda: InProgress(PER_KEY))
-    held: BodyMemory = field(default_factory=lambda: BodyMemory(HELD_BYTES))
-    held_of_keys: dict[str, BodyMemory] = field(default_factory=dict[str, BodyMemory])
-    """The memory limit of each key. One partner's bodies cannot use up the memory for all."""
+    in_progress: InProgress = field(default_factory=lambda: InProgress(PER_PARTNER))
+    held: BodyMemory = field(default_factory=lambda: BodyMemory(HELD_BYTES, spared=SPARED_BYTES))
+    held_of_partners: dict[str, BodyMemory] = field(default_factory=dict[str, BodyMemory])
+    """The memory limit of each partner. One partner's bodies cannot use up the memory for all."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The lock that a request holds while it unpacks, checks and writes a large body. Other large bodies wait."""
     turns: dict[str, asyncio.Lock] = field(default_factory=dict[str, asyncio.Lock])
-    """The lock of each key for its large bodies. Only one body per key waits for `large`, so all partners get turns."""
+    """The lock of each partner for its large bodies. Only one of them waits for `large`, so all partners get turns."""
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
@@ -141,7 +141,8 @@ def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
 
     async def front(scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
-        match = _EVENTS_PATH.fullmatch(scope["path"]) if is_post else None
+        # FastAPI ignores a line break at the end of a path, and would call the function that only documents the route.
+        match = _EVENTS_PATH.fullmatch(scope["path"].removesuffix("\n")) if is_post else None
         if match is None:
             await app(scope, receive, send)
             return
@@ -166,13 +167,15 @@ def push_events(
 def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
     async def post_events(request: Request, feed: str) -> Response:
         named = request.headers.get("idempotency-key")
-        with _key(door, request, feed) as key:
+        with _partner(door, request, feed) as partner:
             declared = door.receiver.feed(feed)
             if named is not None and not 0 < len(named) <= KEY_BYTES:
                 raise RefusedRequest(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
-            return await _answer(
-                door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named, key)
-            )
+
+            def accept(data: bytes, kind: str) -> Awaitable[RequestAnswer]:
+                return door.receiver.accept(declared, data, kind, named, partner)
+
+            return await _answer(door, request, partner, feed, accept)
 
     return post_events
 
@@ -180,9 +183,11 @@ def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
 def _post_write_events(door: Door) -> Callable[..., Awaitable[Response]]:
     async def post_write_events(source: str, request: Request, _: Key = None) -> Response:
         """Record write events of an event source. They are in the ledger before the answer. Repetition is harmless."""
-        with _key(door, request, f"{EVENTS}{source}") as key:
+        with _partner(door, request, f"{EVENTS}{source}") as partner:
             declared = door.calls.source(source)
-            return await _answer(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
+            return await _answer(
+                door, request, partner, source, lambda data, kind: door.calls.record(declared, data, kind)
+            )
 
     return post_write_events
 
@@ -192,52 +197,53 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
 
     async def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
         """Check a partition of a foreign feed now. New updates are recorded, and a sensor acts on them at once."""
-        with _key(door, request, feed) as key:
-            door.rates.count(key, 1)
-            # A store may never answer. Because each key has at most one wake, such a store blocks only the wakes of
-            # one key.
-            if key in waking:
-                why = f"another wake with this key is in progress: wait until it is answered, then wake {feed!r} again"
+        with _partner(door, request, feed) as partner:
+            door.rates.count(partner, 1)
+            # It is possible that a store never answers. Because each partner has at most one wake, such a store blocks
+            # only the wakes of one partner.
+            if partner in waking:
+                why = f"another wake of {partner} is in progress: wait until it is answered, then wake {feed!r} again"
                 raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
-            waking.add(key)
+            waking.add(partner)
             try:
                 loop = asyncio.get_running_loop()
                 return JSONResponse(await loop.run_in_executor(threads, door.calls.wake, feed, partition))
             finally:
-                waking.discard(key)
+                waking.discard(partner)
 
     return post_wake
 
 
 @contextmanager
-def _key(door: Door, request: Request, scope: str) -> Generator[str]:
-    """Yield the id of a request's API key, and count the request as in progress until the block ends.
+def _partner(door: Door, request: Request, scope: str) -> Generator[str]:
+    """Yield the partner of a request's API key, and count the request as in progress until the block ends.
 
-    Raise RefusedRequest if the key may not write to `scope`, sent too much, or has too many requests in progress.
+    Limits are for the partner: a second key, such as a rotated one, does not double them. Raise RefusedRequest if the
+    key may not write to `scope`, or the partner sent too much or has too many requests in progress.
     """
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
     row = door.keys.of(header, now)
-    request.state.partner, request.state.key = row.partner, row.id
-    with door.in_progress.counted(row.id):
+    request.state.partner = row.partner
+    with door.in_progress.counted(row.partner):
         check_scope(row, scope)
-        door.rates.check(row.id)
-        yield row.id
+        door.rates.check(row.partner)
+        yield row.partner
 
 
 async def _answer(
-    door: Door, request: Request, key: str, name: str, accept: Callable[[bytes, str], Awaitable[RequestAnswer]]
+    door: Door, request: Request, partner: str, name: str, accept: Callable[[bytes, str], Awaitable[RequestAnswer]]
 ) -> Response:
     """Read the body of a request, accept its events, and return the answer."""
     kind, events = _kind(request), 0
-    held = door.held_of_keys.setdefault(key, BodyMemory(HELD_OF_KEY, door.held))
+    held = door.held_of_partners.setdefault(partner, BodyMemory(HELD_OF_PARTNER, door.held))
     body = Body(held, request.headers.get("content-encoding", "").lower(), kind)
     try:
         async with AsyncExitStack() as stack:
 
             async def turn() -> None:
-                await stack.enter_async_context(door.turns.setdefault(key, asyncio.Lock()))
+                await stack.enter_async_context(door.turns.setdefault(partner, asyncio.Lock()))
                 await stack.enter_async_context(door.large)
-                door.rates.check(key)  # Other requests with this key may have been counted meanwhile.
+                door.rates.check(partner)  # Other requests of this partner may have been counted meanwhile.
 
             await _receive(request, body)
             data = await body.unpacked(turn)
@@ -247,7 +253,7 @@ async def _answer(
         events = answer.accepted + answer.rejected
     finally:
         body.let_go()
-        door.rates.count(key, max(events, body.cost, 1))
+        door.rates.count(partner, max(events, body.cost, 1))
     door.metrics.count(name, answer)
     headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
     return Response(answer.text, media_type=ARRAY, headers=headers)

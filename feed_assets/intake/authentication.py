@@ -36,9 +36,9 @@ HOLD_SECONDS = 3600
 """Seconds for which a receiver continues with its known keys if the ledger does not answer."""
 
 OLD_SECONDS = 60
-"""Age of the known keys from which `/health` reports them as old.
+"""The age in seconds from which `/health` reports the known keys as old.
 
-If the ledger answers and the keys still cannot be read, a receiver then accepts no key: the ledger may have revoked it.
+From this age, a receiver accepts no key if the ledger answers with an error, because keys may have been revoked.
 """
 
 _KEY = re.compile(r"fa_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
@@ -179,53 +179,53 @@ def check_scope(row: KeyRow, scope: str) -> None:
 
 @dataclass
 class InProgress:
-    """A limit for the requests in progress with each key. Further requests are refused, so other keys get turns."""
+    """A limit for the requests in progress of each partner. Further ones are refused, so other partners get turns."""
 
     most: int
     _counts: Counter[str] = field(default_factory=Counter[str])
 
     @contextmanager
-    def counted(self, key: str) -> Generator[None]:
-        """Count a request of a key until the block ends. Raise RefusedRequest if the key has too many in progress."""
-        if not self.has_room(key):
-            problem = f"{self.most} requests with this key are in progress: send fewer at a time"
+    def counted(self, partner: str) -> Generator[None]:
+        """Count a request of a partner until the block ends. Raise RefusedRequest if too many are in progress."""
+        if not self.has_room(partner):
+            problem = f"{self.most} requests of {partner} are in progress: send fewer at a time"
             raise RefusedRequest(429, problem, retry_after=1)
-        self._counts[key] += 1
+        self._counts[partner] += 1
         try:
             yield
         finally:
-            self._counts[key] -= 1
+            self._counts[partner] -= 1
 
-    def has_room(self, key: str) -> bool:
-        """Return whether another request of a key may be in progress."""
-        return self._counts[key] < self.most
+    def has_room(self, partner: str) -> bool:
+        """Return whether a partner is allowed one more request at the same time."""
+        return self._counts[partner] < self.most
 
 
 @dataclass
 class Rates:
-    """A rate limit for each key, in events or another unit per second.
+    """A rate limit for each partner, in events or another unit per second.
 
-    A key above the limit is refused until its average rate is below the limit again. A request is always accepted as a
-    whole, so it may exceed the limit. The next request is then refused for longer.
+    A partner above the limit is refused until its average rate is below the limit again. A request is always accepted
+    as a whole, so it may exceed the limit. The next request is then refused for longer.
     """
 
     per_second: float
     noun: str = "events"
     _remaining: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
-    def check(self, key: str) -> None:
-        """Raise RefusedRequest if a key is above the limit."""
-        if (remaining := self._now(key)) <= 0:
+    def check(self, partner: str) -> None:
+        """Raise RefusedRequest if a partner is above the limit."""
+        if (remaining := self._now(partner)) <= 0:
             wait = 1 + int(-remaining / self.per_second)
-            why = f"more than {self.per_second:g} {self.noun} a second with this key: wait"
+            why = f"more than {self.per_second:g} {self.noun} a second of one partner: wait"
             raise RefusedRequest(429, why, retry_after=wait)
 
-    def count(self, key: str, events: int) -> None:
-        """Count the events of a request against the limit of its key."""
-        self._remaining[key] = self._now(key) - events, monotonic()
+    def count(self, partner: str, events: int) -> None:
+        """Count the events of a request against the limit of its partner."""
+        self._remaining[partner] = self._now(partner) - events, monotonic()
 
-    def _now(self, key: str) -> float:
-        remaining, then = self._remaining.get(key, (self._most, 0.0))
+    def _now(self, partner: str) -> float:
+        remaining, then = self._remaining.get(partner, (self._most, 0.0))
         return min(self._most, remaining + (monotonic() - then) * self.per_second)
 
     @property

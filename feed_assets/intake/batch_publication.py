@@ -1,4 +1,4 @@
-"""Publication of one batch of an appendable feed. The batch is in the ledger at once: no sensor must discover it."""
+"""Publication of one batch of an appendable feed. The batch is in the ledger at once: no sensor has to discover it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class BatchContent:
     Args:
         partition: The batch as a partition: the last segment of its key is the name of the batch.
         parts: Contents of the part files by name. A content that is a path is not read into memory.
-        windows: Record counts by window of event time (UTC). If None, the first dataset that reads the batch counts
-            them.
+        windows: Record counts by window of event time (UTC). If None, the first dataset that reads the batch counts its
+            records.
     """
 
     partition: Partition

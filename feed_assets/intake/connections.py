@@ -9,12 +9,14 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Container, Mapping
+from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
 from types import MappingProxyType
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from feed_assets.core.limits import HEADERS
 from feed_assets.intake.limited_log import ConnectionLog, LimitedLog
 
 HEAD_SECONDS = 10
@@ -36,7 +38,7 @@ CONNECTIONS = 1000
 """The most open connections. Requests of further connections are answered with 503."""
 
 WITHOUT_KEY = 200
-"""The most connections without a valid key. A further one closes the oldest. So 800 stay free for valid keys."""
+"""The most connections without a valid key. One more closes the oldest of them. So 800 stay free for valid keys."""
 
 PIPELINED = 8
 """The most requests of a connection that wait while an earlier one is answered. Each takes about 10 kB."""
@@ -45,10 +47,10 @@ PER_ADDRESS = 100
 """The most connections from one IPv4 address or one IPv6 /64 network. Trusted proxies are exempt."""
 
 
-PER_KEY = CONNECTIONS // 10
-"""The most requests in progress with one key. Further requests are answered with 429.
+PER_PARTNER = CONNECTIONS // 10
+"""The most requests in progress of one partner, with all its keys. Further requests are answered with 429.
 
-Also the most connections of one key that are protected. Further ones count like those without a valid key.
+It also limits the protected connections of one partner. Further ones count like connections without a valid key.
 """
 
 
@@ -85,16 +87,16 @@ class Admission:
         return True
 
     def _end(self, connection: "BoundedHttp") -> None:
-        """Close a connection. It stops counting now, although the event loop closes it a little later."""
+        """Close a connection. From now on it is not counted, although the event loop closes it a little later."""
         self.release(connection)
         connection.abort()
 
     def _unprotected(self) -> "list[BoundedHttp]":
-        """Return the connections without a valid key, and those beyond `PER_KEY` of one key, oldest first."""
-        of_key, unprotected = Counter[str](), list[BoundedHttp]()
+        """Return the connections without a valid key, and those beyond `PER_PARTNER` of a partner, oldest first."""
+        of_partner, unprotected = Counter[str](), list[BoundedHttp]()
         for each in self._open:
-            of_key[each.key] += 1
-            if not each.key or of_key[each.key] > PER_KEY:
+            of_partner[each.partner] += 1
+            if not each.partner or of_partner[each.partner] > PER_PARTNER:
                 unprotected.append(each)
         return unprotected
 
@@ -112,7 +114,7 @@ class Admission:
 class BoundedHttp(HttpToolsProtocol):
     """A connection that closes if its client is too slow or sends too much, or if a request's body was not read."""
 
-    address = network = _key = ""
+    address = network = _partner = ""
     is_counted = _is_over = _has_head = False
     _state: Mapping[str, Any] = MappingProxyType({})
     """State of the request in progress. Further requests may already have arrived."""
@@ -126,9 +128,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._admission = admission
 
     @property
-    def key(self) -> str:
-        """Return the id of the valid key of the request in progress, or else of the last answered one; '' if none."""
-        return self._state.get("key", self._key)
+    def partner(self) -> str:
+        """Return the partner of the request in progress, or else of the last answered request; '' without a key."""
+        return self._state.get("partner", self._partner)
 
     @property
     def _is_answering(self) -> bool:
@@ -169,6 +171,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header of the head. Drop a trailer: a proxy that checks heads has not seen it."""
+        if len(self.headers) >= HEADERS:
+            self._refusal = 431, f"the request has more than {HEADERS} headers: send fewer"
+            raise ValueError(self._refusal)
         if not self._has_head:
             super().on_header(name, value)
 
@@ -200,14 +205,29 @@ class BoundedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Keep a reference to the request's state.
 
-        When the application accepts an API key, it adds the key's id to this state.
+        When the application accepts an API key, it adds the partner to this state.
         """
         self._state = cycle.scope.get("state", {})
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(self._answer, cycle, app))
+
+    async def _answer(self, cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        """Run the application. A closed transport is a disconnect already before `connection_lost` is called.
+
+        Until then uvloop raises RuntimeError for each use of the transport, as if the application had failed.
+        """
+
+        def if_open(call: Any) -> Any:
+            def called(*message: Any) -> Any:
+                cycle.disconnected = cycle.disconnected or self.transport.is_closing()
+                return call(*message)
+
+            return called
+
+        await app(scope, if_open(receive), if_open(send))
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or close the connection if the body of this request was not read."""
-        self._key = self._state.get("key", "")
+        self._partner = self._state.get("partner", "")
         is_unread = not self.pipeline and self.cycle.more_body
         is_last = not self.pipeline
         super().on_response_complete()
@@ -243,6 +263,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self.abort()
                 return
             self.cycle.disconnected = True
+            self.cycle.waiting_for_100_continue = False  # Otherwise uvicorn would write it after our end of file.
             self.cycle.message_event.set()
         body = json.dumps({"error": why}).encode()
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -250,7 +271,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Close our side of the connection. Discard what the client still sends for some seconds."""
+        """Close our side of the connection. For some seconds, discard what the client still sends."""
         self._is_over = True
         self._unset_keepalive_if_required()
         self.flow.resume_reading()

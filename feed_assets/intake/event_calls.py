@@ -18,7 +18,7 @@ from feed_assets.core.limits import check_partition
 from feed_assets.intake.bodies import Sent, in_slices
 from feed_assets.intake.bodies import events as events_of
 from feed_assets.intake.group_commit import Together
-from feed_assets.intake.receiver import EVENTS_AT_A_TIME, REASONS_TOLD, RequestAnswer
+from feed_assets.intake.receiver import EVENTS_AT_A_TIME, REASONS_TOLD, RequestAnswer, reason_entry
 from feed_assets.intake.refused import RefusedRequest
 from feed_assets.ledger import event_rejects, event_store
 from feed_assets.runs.services import Services
@@ -72,7 +72,7 @@ class Calls:
         return self.sources[name]
 
     async def record(self, source: WrittenSource, body: bytes, kind: str) -> RequestAnswer:
-        """Record write events, in one transaction with those of other requests in progress.
+        """Record write events, in one transaction with the events of other requests in progress.
 
         The events are in the ledger before the answer. Sending them again is harmless. Raise RefusedRequest for too
         many events, or a malformed body.
@@ -89,12 +89,10 @@ class Calls:
         first = [each for each in read if isinstance(each, Rejected)]
         refused = {each.raw: each.reason for each in await self._record(_CheckedEvents(source, new, first))}
         reasons = [
-            {"index": number, "reason": why}
-            for number, each in enumerate(read)
-            if (why := _why(each, refused)) is not None
+            reason_entry(number, why) for number, each in enumerate(read) if (why := _why(each, refused)) is not None
         ]
         answer = {"accepted": len(read) - len(reasons), "rejected": len(reasons), "reasons": reasons[:REASONS_TOLD]}
-        return RequestAnswer(json.dumps(answer), len(read) - len(reasons), len(reasons))
+        return RequestAnswer(json.dumps(answer, ensure_ascii=False), len(read) - len(reasons), len(reasons))
 
     def _recorded(self, group: Sequence[_CheckedEvents]) -> list[tuple[Rejected, ...]]:
         now, refused = self.services.now(), list[tuple[Rejected, ...]]()
@@ -106,9 +104,10 @@ class Calls:
         return refused
 
     def wake(self, feed: str, key: str) -> dict[str, Any]:
-        """Check a partition of a foreign feed now, and record new updates. Return each batch's newest valid update.
+        """Check a partition of a foreign feed now, and record new updates.
 
-        Raise RefusedRequest for a feed that is not polled, or an invalid partition key.
+        Return the newest valid update of the partition or, for an appendable feed, of each batch. Raise RefusedRequest
+        for a feed that is not polled, or an invalid partition key.
         """
         if feed not in self.polled:
             raise RefusedRequest(404, f"{feed!r} is not a polled foreign feed: ask the operator of this receiver")

@@ -59,7 +59,7 @@ class QuickLines:
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
         text = b"[" + b",\n".join(lines) + b"]"
-        # Otherwise the parser would create too many values in memory before it refuses one.
+        # Without this limit, the parser would create too many values in memory before it finds an invalid one.
         if text.count(b",") > VALUES:
             return None
         try:

@@ -81,7 +81,7 @@ class _Gathered:
             yield BatchContent(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
 
     def small(self) -> int:
-        """Return how many batches are of feeds with few hours. `batches` yields these batches first."""
+        """Return the number of batches of small feeds: one for each feed and hour. `batches` yields them first."""
         return sum(hours for hours in self._hours_of().values() if hours <= LARGE)
 
     def _hours_of(self) -> Counter[Feed]:
@@ -115,9 +115,9 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
 
 
 def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:
-    """Record the rejected events and answered idempotency keys of a segment. Then remove its file.
+    """Record the rejected events and answered idempotency keys of a segment. Then remove its file, or set it aside.
 
-    All batches of the segment are already published.
+    All batches of the segment are already published. A file is set aside if it is damaged.
     """
     services = receiver.services
     with services.ledger.write() as connection:

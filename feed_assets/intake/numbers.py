@@ -60,7 +60,7 @@ _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _digits(text: str) -> tuple[str, str] | None:
-    """Return the digits before the point, without leading zeros, and those after it.
+    """Return the digits before the point, without leading zeros, and the digits after it.
 
     Return None if a run would read the number as a double.
     """

@@ -1,8 +1,8 @@
 """Pull of a partner's files into the batches of a feed. Each file is pulled once.
 
-A scan lists the files of some days. If its time is over, the next call continues it. The registry of finished files
-(`ledger/intake_files`) is written after a batch is published. After a kill in between, the file is copied again, and
-`publish` recognises its batch. So no file is lost or duplicated.
+A scan lists the files of some days. If the time is over before its end, the next call continues the scan. The registry
+of finished files (`ledger/intake_files`) is written after a batch is published. After a kill in between, the file is
+copied again, and `publish` recognises its batch. So no file is lost or duplicated.
 """
 
 import json
@@ -34,13 +34,13 @@ FILES_PER_DAY = 100_000
 """The most files of a day in one scan. Otherwise an endless listing of one day would keep the scan from other days."""
 
 KEY_BYTES = 1024
-"""The longest key of a file that is pulled, in UTF-8, as on S3: the registry's index cannot store much longer ones."""
+"""The most bytes of a file's key in UTF-8, as on S3. The registry's index cannot store much longer keys."""
 
 TURN = timedelta(hours=1)
-"""The time after which a partner's store gets no further request in its turn. One body may take longer."""
+"""The time after which a partner's store gets no further request in its turn. One download may take longer."""
 
 FORGOTTEN_TOGETHER = 100
-"""Files that no longer exist are forgotten in groups of this size, so that a slow store does not undo all of them."""
+"""The most vanished files whose problems are cleared together. If a slow store fails, earlier groups stay cleared."""
 
 PUT = "file in the registry"
 """The name of the step after which a file is finished."""
@@ -51,8 +51,8 @@ _log = logging.getLogger(__name__)
 def pull(services: Services, source: PullSource, now: datetime, out_of_time: Callable[[], bool]) -> bool:
     """Pull new files, at least one, until the time is over. Return whether all were pulled.
 
-    The next call continues an incomplete scan. A scan costs one request per 1,000 files of its days, and a few requests
-    for each new file. Raise errors of the blackboards; the next call then begins where this call began.
+    The next call continues an incomplete scan. A scan costs one request per 1,000 files of the days that it lists, and
+    a few requests for each new file. Raise errors of the blackboards; the next call then begins where this call began.
     """
     with turn_of(services, source) as began:
         return _FileListing(services, source, now, out_of_time, began + TURN).run()
@@ -190,7 +190,7 @@ class _FileListing:
         return next((each for each in like if self._is_gone(each.file.key)), None)
 
     def _withdraw(self, batch: Partition) -> None:
-        """Invalidate the batch of a file that another pulled file has replaced by a rename.
+        """Invalidate the batch of a pulled file, because another pulled file was renamed to its name.
 
         The partner no longer has the data of that batch. The registry is written after this step. If the process is
         killed in between, the next scan repeats the step.
@@ -269,7 +269,7 @@ class _FileListing:
     def _board(self) -> Blackboard:
         """Return the partner's blackboard. Raise BlackboardUnavailable if its answers took longer than TURN.
 
-        One step can cost many requests, each of which may take seconds. An error ends the turn.
+        One step can cost many requests, each of which may take seconds. This error ends the turn.
         """
         board = self.services.board_named(self.source.pull.blackboard)
         if self.services.now() > self.last_request:

@@ -1,4 +1,4 @@
-"""Disk space for pulled files. A file is only copied if the ledger and the spool on the same disk keep a reserve."""
+"""Disk space for pulled files. A file is copied only if enough space for the ledger and the spool remains."""
 
 from pathlib import Path
 from shutil import disk_usage
@@ -14,8 +14,9 @@ RESERVE = 1 << 30
 def lacking_room(size: int, board: Blackboard, last_reason: str | None) -> str | None:
     """Return why there is no room for a file of `size` bytes, or None if there is room.
 
-    The file is copied into TMPDIR, and from there to our own blackboard, which may be on the same disk. If the same
-    need is in `last_reason`, return `last_reason`: only the free space differs, and each new reason is a new alert.
+    The file is copied into TMPDIR, and from there to our own blackboard, which may be on the same disk. If
+    `last_reason` names the same need, return `last_reason`: only the free space differs, and a new text would cause a
+    new alert.
     """
     root = local_root(board.url)
     needs = dict[int, int]()

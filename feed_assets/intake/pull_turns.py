@@ -1,7 +1,7 @@
 """Turns of the sources that are pulled, one source at a time.
 
-A partner's store can keep its turn for an hour, and list new files without end. So a source that took long waits as
-long: the other sources then have at least half of the time.
+A partner's store can keep its turn for an hour, and list new files without end. So after its turn, a source waits for
+as long as the turn took. The other sources then have at least half of the time.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -35,12 +35,12 @@ class PullSource:
 
     @property
     def turn(self) -> str:
-        """Return the name of the ledger's cursor with the time until which the source lets the others go first."""
+        """Return the name of the ledger's cursor with the time until which other sources have priority."""
         return f"pull turn {self.feed}"
 
 
 def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
-    """Return the partners' files (sources) to scan now, in the order of their turns.
+    """Return the sources whose files must be scanned now, in the order of their turns.
 
     A source that had no turn comes first. A source is due if a tick of its cron has passed, or if its last scan is
     incomplete.
@@ -58,7 +58,7 @@ def due(services: Services, sources: Sequence[PullSource], now: datetime) -> lis
 
 @contextmanager
 def turn_of(services: Services, source: PullSource) -> Generator[datetime]:
-    """Yield when the turn of a source begins. At its end, also by an error, record until when the others go first."""
+    """Yield the start of a source's turn. At its end, even by an error, record how long other sources have priority."""
     began = services.now()
     try:
         yield began

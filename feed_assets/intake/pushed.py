@@ -114,8 +114,8 @@ class PushedFeed:
         """Return the start, in seconds since 1970, of the window that counts an event.
 
         Raise InvalidEvent if the event is invalid. The error has the reason `broken`, if the text could not be parsed.
-        Otherwise it has all problems of the event's values, or else the problem of the event time. The event time must
-        be between the beginning of the first partition and `latest`.
+        Otherwise the error has all problems of the event's values, or else the problem of the event time. The event
+        time must be between the beginning of the first partition and `latest`.
         """
         if broken or not isinstance(event, dict):
             raise InvalidEvent(broken or "malformed: expected one JSON object")

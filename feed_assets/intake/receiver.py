@@ -9,6 +9,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
+from feed_assets.core.control_characters import printable
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected
 from feed_assets.intake.authentication import Rates
@@ -28,10 +29,13 @@ HOURS_PER_REQUEST = 1_000
 """The most different hours in the events of one request. Each hour becomes a batch with its own files."""
 
 HOURS_PER_SECOND = 10
-"""New hours per second that one key may add to the unpublished events. Ten times as many may arrive at once."""
+"""New hours per second that one partner may add to the unpublished events. Ten times as many may arrive at once."""
 
 REASONS_TOLD = 100
 """The most rejected events that an answer lists. The ledger keeps all of them."""
+
+ANSWERED_REASON_BYTES = 250
+"""The most bytes of a reason in an answer. Answers are kept with idempotency keys. The ledger keeps longer reasons."""
 
 REJECTED_BYTES = 12 << 20
 """The most bytes of rejected events and their reasons in one request: enough for 50,000 usual events."""
@@ -90,7 +94,7 @@ class Receiver:
         return self.feeds[name]
 
     async def accept(
-        self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None, api_key: str = ""
+        self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None, partner: str = ""
     ) -> RequestAnswer:
         """Write the events of a body to disk, and return the answer. Raise RefusedRequest, DiskFull or SpoolBroken.
 
@@ -101,15 +105,15 @@ class Receiver:
         judging = _Judging(feed, (self.services.now() + self.ahead).timestamp())
         await judging.judge(body, kind)
         frame, answer = judging.frame(), judging.answer()
-        self.hours.check(api_key)
-        self.hours.count(api_key, self.spool.note_hours(frame))
+        self.hours.check(partner)
+        self.hours.count(partner, self.spool.note_hours(frame))
         if key is None:
             await self._append(frame)
             return answer
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
-        """Claim the key in the ledger before the frame is written, so that only one of two receivers writes the frame.
+        """Claim the idempotency key in the ledger first, so that only one of two receivers writes the frame.
 
         After a kill in between, this receiver owns the key, but its spool has no frame with the key. So it accepts a
         repeated request like a new one.
@@ -129,7 +133,7 @@ class Receiver:
         return answer
 
     def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
-        """Claim keys in one transaction. Return for each key its answer or refusal, or None if the request is new.
+        """Claim idempotency keys in one transaction. Return for each its answer or refusal; None if the request is new.
 
         `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes the answer from
         `spooled`, so no answer is missed. `spooled` is read again afterwards, because a request in progress may have
@@ -145,7 +149,7 @@ class Receiver:
     ) -> RequestAnswer | RefusedRequest | None:
         now = self.spooled.get(requested.at, _NOT_SPOOLED)
         answer = recorded.answer or spooled_answer or now
-        is_under_way = spooled_answer is None or now is None  # The other request may be in the same group.
+        is_under_way = spooled_answer is None or now is None  # The key's first request may be in the same group.
         if recorded.digest != requested.digest:
             return RefusedRequest(
                 422, f"the Idempotency-Key {requested.key!r} was used with another body: choose a new one"
@@ -216,7 +220,7 @@ class _Judging:
                 413, f"{why} {self.rejected[0].reason!r}: no event was accepted. Correct the events, or send fewer"
             )
         if len(self.reasons) < REASONS_TOLD:
-            self.reasons.append({"index": self.count, "reason": rejected.reason})
+            self.reasons.append(reason_entry(self.count, rejected.reason))
 
     def _count(self, added: int) -> None:
         self.count += added
@@ -237,7 +241,14 @@ class _Judging:
         """Return the answer to the request."""
         accepted, rejected = self.count - len(self.rejected), len(self.rejected)
         answer = {"accepted": accepted, "rejected": rejected, "reasons": self.reasons}
-        return RequestAnswer(json.dumps(answer), accepted, rejected)
+        return RequestAnswer(json.dumps(answer, ensure_ascii=False), accepted, rejected)
+
+
+def reason_entry(index: int, reason: str) -> dict[str, object]:
+    """Return the entry of a rejected event in an answer, with a bounded reason."""
+    text = printable(reason)
+    cut = text.encode()[:ANSWERED_REASON_BYTES].decode(errors="ignore")
+    return {"index": index, "reason": text if cut == text else f"{cut}…"}
 
 
 async def _let_others(count: int) -> None:

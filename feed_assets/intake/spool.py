@@ -201,14 +201,14 @@ class Spool:
         return [None] * len(group)
 
     def note_hours(self, frame: Frame) -> int:
-        """Add a frame's hours to those of the current segment. Return how many are new."""
+        """Add a frame's hours to the hours of the current segment. Return the number of new hours."""
         hours = self._hours  # Another thread may replace `_hours` when it seals the segment.
         before = len(hours)
         hours.update((frame.feed, piece.key) for piece in frame.pieces)
         return len(hours) - before
 
     def seal(self, older_than: float = 0) -> None:
-        """Seal the current segment, if its first frame is `older_than` seconds old. Then it can be flushed."""
+        """Seal the current segment if its first frame is `older_than` seconds old. A sealed segment can be flushed."""
         with self._lock:
             if self._open and self._open.size and monotonic() - self._open.since >= older_than:
                 self._seal()

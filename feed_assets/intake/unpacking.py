@@ -24,6 +24,12 @@ The events are estimated by line breaks, or by commas in an array.
 EVENT_BYTES = 2048
 """Number of bytes that count as one event in rate limits. An average event has a tenth of this size."""
 
+SPARED_BYTES, SPARED_OF_PARTNER = 8 << 20, 1 << 20
+"""Memory for bodies that is spared for partners who use little of it, and the most bytes of one of them there.
+
+Otherwise two partners with large, slow bodies could have the bodies of all others refused.
+"""
+
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
 
@@ -33,19 +39,25 @@ class BodyMemory:
     Args:
         limit: The most bytes.
         total: The memory of all requests, which counts these bytes, too.
+        spared: Bytes that only those get who take no more than `SPARED_OF_PARTNER` of them.
     """
 
-    def __init__(self, limit: int, total: "BodyMemory | None" = None) -> None:
-        self._remaining, self._total = limit, total
+    def __init__(self, limit: int, total: "BodyMemory | None" = None, *, spared: int = 0) -> None:
+        self._limit = self._remaining = limit
+        self._total, self._spared = total, spared
 
-    def take(self, size: int) -> None:
-        """Reserve memory for more bytes of a request body. Raise RefusedRequest if the limit is reached."""
-        if size > self._remaining:
+    def take(self, size: int, *, by_few: bool = True) -> None:
+        """Reserve memory for more bytes of a request body. Raise RefusedRequest if the limit is reached.
+
+        `by_few` is true if the partner's bodies use so few bytes that it may use the spared memory.
+        """
+        if size > self._remaining - (0 if by_few else self._spared):
             raise RefusedRequest(
                 503, "the receiver is at its limit of bytes in flight: send the request later", retry_after=1
             )
         if self._total:
-            self._total.take(size)
+            used = self._limit - self._remaining + size
+            self._total.take(size, by_few=used <= SPARED_OF_PARTNER)
         self._remaining -= size
 
     def give_back(self, size: int) -> None:
@@ -56,7 +68,7 @@ class BodyMemory:
 
 
 class Body:
-    """A body while it is received and unpacked. Its bytes count in `held` until it is released.
+    """A body while it is received and unpacked. Its bytes count in `held` until `let_go` is called.
 
     Args:
         held: The memory limit that counts the bytes of the body.
@@ -71,7 +83,7 @@ class Body:
 
     @property
     def cost(self) -> int:
-        """Return the number of events that the received part of the body counts as, for rate limits."""
+        """Return how many events the rate limits count for the part of the body that was received."""
         return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:

@@ -65,6 +65,6 @@ def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) ->
 
 
 def _on_s3(place: BlackboardLocation) -> list[tuple[str, BlackboardLocation]]:
-    """Return the bucket of a blackboard, if it is on S3."""
+    """Return the bucket of a blackboard with its location. Return [] if the blackboard is not on S3."""
     parts = urlsplit(place.url)
     return [(parts.netloc, place)] if parts.scheme == "s3" else []

@@ -1,7 +1,7 @@
 """The session of a Connect server on this machine, which may receive a token without TLS.
 
-The program `python -m feed_assets.spark.connect sc://…` warms a server up. It runs as a separate process. PySpark
-retries a server that has ended for ten minutes, which would delay the end of our own process after an interrupt.
+The program `python -m feed_assets.spark.connect sc://…` warms a server up. If the server has ended, PySpark
+retries for ten minutes. So this is a separate process: our own process can still end at once after an interrupt.
 """
 
 import sys

@@ -32,7 +32,7 @@ _OPTIONS: dict[str, bool | str] = {
 MORE = 50
 """Number of additional columns declared to Spark.
 
-There must be more than a record has, because Spark returns no raw text for a record that fills all columns.
+A record must not fill all declared columns, because Spark then returns no raw text for it.
 """
 
 _NO_QUOTE = "\uffff"
@@ -133,7 +133,7 @@ def _columns(
 
 
 def _is_record() -> Column:
-    # Matches a blank line that ends with CR and LF. Spark accepts no condition on `_corrupt` alone.
+    # `is_blank` is true for a blank line that ends with CR and LF. Spark accepts no condition on `_corrupt` alone.
     is_blank = (sf.coalesce("_corrupt", sf.lit("?")) == "") & (sf.coalesce("_text0", sf.lit("")) == "\r")
     # Spark reads a file with nothing but a byte order mark as a record with NUL.
     is_mark = (sf.coalesce("_corrupt", sf.lit("?")) == "\ufeff") & (sf.coalesce("_text0", sf.lit("")) == "\0")

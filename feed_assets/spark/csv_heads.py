@@ -32,7 +32,7 @@ _UNPACKERS: Mapping[str, Callable[[], _Unpacker]] = {
     ".deflate": zlib.decompressobj,
     ".bz2": bz2.BZ2Decompressor,
 }
-"""Compressions that this module can decompress. For others, Spark reads the first line."""
+"""Compressions that this module can decompress. For other compressions, Spark reads the first line."""
 
 _BLOCK = 1 << 20
 """Number of bytes that surely contain a whole bzip2 block. Part of a block decompresses to nothing."""
@@ -43,7 +43,7 @@ def line_ends(
 ) -> Mapping[str, Literal["\n", "\r"]]:
     """Return the line end of the records of each file, by key.
 
-    Raise UnreadableUpdate if a file differs from the declaration, and UpdateChanged if a file differs from the list.
+    Raise UnreadableUpdate if a file differs from the declaration, and UpdateChanged if it is not as listed.
     """
 
     def beginning(file: File) -> Beginning:
@@ -81,7 +81,7 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
-    """Return the first bytes of a decompressed file. Raise ValueError if the file ends before its first byte."""
+    """Return the first bytes of a decompressed file. Raise ValueError if the file is cut off before them."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
     # If the first of several concatenated compressed streams is empty, continue with the next one.

@@ -53,8 +53,8 @@ class Grammar:
     def last(self) -> Column:
         """Return the last field without the CR of a CR-LF line end. Return NULL if the field is then empty.
 
-        A CR within quotes stays. The last field was in quotes if the record ends with a quote, and the removal of
-        quoted fields also removes the last field.
+        A CR within quotes stays. The last field was in quotes if two things hold: the record ends with a quote, and
+        `_unquoted` has no text in its place.
         """
         text, raw = sf.col(self.texts[-1]), sf.col("_raw")
         stripped = sf.nullif(_without_cr(text), sf.lit(""))
@@ -107,7 +107,7 @@ class Grammar:
     def may_hold_odd_text(self) -> Column:
         """Return whether `odd_texts` may find a problem.
 
-        A record can contain others that it has swallowed only if it has a line break and is not plain.
+        A record can contain other, swallowed records only if it has a line break and is not plain.
         """
         raw = sf.col("_raw")
         is_broken = ~sf.col("_is_plain") & (raw.contains("\n") | raw.contains("\r"))
@@ -117,7 +117,7 @@ class Grammar:
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
         """Return the problems of texts of any type in two arrays: wrong encodings, and records lost in a field.
 
-        Each array has an element for each text, which is NULL if the text is correct. The parser silently turns bytes
+        Each array has one element for each text. The element of a correct text is NULL. The parser silently turns bytes
         of another encoding into U+FFFD, so a genuine U+FFFD is refused as well. A quote that is never closed may
         swallow the next records up to another quote. A field then contains a line that looks like a record. A genuine
         text with such a line is refused, too, because a needless reject is better than lost records.
@@ -169,7 +169,7 @@ class Grammar:
     def _without_line_end(self, raw: Column) -> Column:
         """Return the text of a record without the CR that ends it.
 
-        Put back an LF at the end of the file, which Spark has removed.
+        Put back an LF that Spark has removed at the end of the file.
         """
         last, raw = sf.col(self.texts[-1]), _without_cr(raw)
         is_without = last.endswith("\n") & ~raw.endswith("\n")

@@ -1,4 +1,4 @@
-"""The data version: a digest of the rows alone, independent of their order, their files and the parts' names."""
+"""The data version: a digest of the schema and the rows. The rows' order, files and part names do not matter."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,8 +60,8 @@ def _hashable(name: str, kind: DataType) -> Column:
             f"column {name!r} is a {kind.simpleString()}, whose entries have no order, so a digest is impossible: "
             "use array_sort(map_entries(…)) instead."
         )
-    # xxhash64 skips NULLs inside arrays and structs, too, and gives [[1], [2]] and [[1, 2]] the same hash. JSON
-    # differs.
+    # xxhash64 skips NULLs inside arrays and structs, too, and gives [[1], [2]] and [[1, 2]] the same hash. As JSON,
+    # such values differ.
     nested = isinstance(kind, (ArrayType, StructType, VariantType))
     return sf.to_json(sf.struct(column(name)), EXACT_JSON) if nested else column(name)
 

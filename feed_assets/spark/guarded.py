@@ -15,9 +15,13 @@ from pyspark.sql import SparkSession
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import DiskFull, OutOfMemory, SparkDied, SparkUnavailable
 from feed_assets.core.message_words import text_of
-from feed_assets.spark.spark_errors import SPARK_ERRORS
+from feed_assets.spark.error_words import is_of_python, quotes_records, words_of
+from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
 
-_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_FULL = re.compile(r"(?:: |\()(?:No space left on device|Disk quota exceeded)\)?$", re.MULTILINE)
+"""The end of a message of the JVM. A name of a file is not its end."""
+
+_FULL_IN_PYTHON = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 _SERVER_IS_GONE = re.compile(r"SESSION_(CLOSED|CHANGED|NOT_FOUND)|StatusCode\.UNAVAILABLE|\[NO_ACTIVE_SESSION\]")
 
 _NO_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|SparkOutOfMemoryError")
@@ -58,8 +62,8 @@ def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
 def refuse_an_ended_one() -> None:
     """Raise SparkUnavailable if this process's session has ended.
 
-    No new session replaces the ended one, because user code may keep objects of the ended session, which would not work
-    in another session.
+    No new session replaces the ended one, because user code may keep objects of the ended session. These objects would
+    not work in another session.
     """
     context = getattr(SparkContext, "_active_spark_context", None)
     if context and _is_stopped(context):
@@ -89,7 +93,7 @@ def _heap(spark: object) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether a Spark error is about too little memory."""
-    return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(text_of(error)))
+    return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(words_of(error)))
 
 
 def _ended_for_memory(spark: object) -> bool:
@@ -110,7 +114,9 @@ def _has_ended(spark: SparkSession, error: BaseException) -> bool:
     For a Connect server, only the error shows the end.
     """
     context = _context(spark)
-    return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(text_of(error)))
+    if context:
+        return _is_stopped(context)
+    return not quotes_records(error) and bool(_SERVER_IS_GONE.search(text_of(error)))
 
 
 def _is_stopped(context: SparkContext) -> bool:
@@ -125,9 +131,13 @@ def _is_stopped(context: SparkContext) -> bool:
 def is_full(error: BaseException) -> bool:
     """Return whether an error means a full disk.
 
-    Errors of Python show this by number, and errors of the JVM by text.
+    Errors of Python show this by number, and errors of the JVM by the end of a message.
     """
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(text_of(error)))
+    if not isinstance(error, SPARK_ERRORS):
+        return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    if is_of_python(error) and _FULL_IN_PYTHON.match(cause(text_of(error))):
+        return True
+    return bool(_FULL.search(words_of(error)))
 
 
 def _context(spark: object) -> SparkContext | None:
@@ -169,4 +179,4 @@ def _cancel(spark: SparkSession) -> None:
 
 def _line(error: BaseException) -> str:
     text = text_of(error).strip()
-    return next((line.strip() for line in text.splitlines() if _FULL.search(line)), text)
+    return next((line.strip() for line in words_of(error).splitlines() if _FULL.search(line)), text)

@@ -45,7 +45,7 @@ def read(
 
     `schema` is DDL. The module `parse` has the table of accepted values by type. Timestamps are UTC. A NULL in a
     `required` column is a reason to reject. `dialect` describes CSV. Raise UnreadableUpdate for files that Spark would
-    skip or that differ from the declaration. Raise UpdateChanged for a file that differs from the list. Spark reads
+    skip or that differ from the declaration. Raise UpdateChanged for a file that is not as listed. Spark reads
     only when an action runs, so wrap the action in `reading(updates)`. Each CSV file and each .gz file is one task, so
     split large feeds into files of a few hundred megabytes.
 
@@ -57,8 +57,8 @@ def read(
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
-    # For a single file, the key is a constant, so Spark need not add a URL to each row. For several files, it is made
-    # from the row's URL.
+    # For a single file, the key is a constant, so Spark need not add a URL to each row. For several files, the key
+    # is made from the row's URL.
     file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
     key_of_file = sf.col("_file") if len(keys) == 1 else _key(board, sf.col("_file"))
     with reading(updates):

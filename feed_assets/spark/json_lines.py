@@ -1,11 +1,11 @@
-"""Strict JSON lines, one object per line: no value is converted to another JSON type than the declared one.
+"""Strict JSON lines, one object per line. A line with a value of a JSON type that does not fit is rejected.
 
 | declared type | JSON value |
 |---|---|
 | string | string |
 | integers | number whose value is whole (`7.0` is 7) |
 | float, double | number |
-| decimal(p,s) | number without an exponent and of at most 38 digits, or string: it keeps all its digits |
+| decimal(p,s) | number without an exponent and of at most 38 digits, or string, which keeps all its digits |
 | boolean | true, false |
 | date, timestamp | string, in the forms that `parse` takes |
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from py4j import clientserver  # pyright: ignore[reportMissingTypeStubs]
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 
@@ -19,7 +20,7 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.spark.scratch import UMASK, make_scratch, remove_at_exit
 
 ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
-"""Configuration for a master on this machine. Executors on other machines must reach the driver and its blocks."""
+"""Configuration for a master on this machine. With it, executors on other machines could not reach the driver."""
 
 AUTHENTICATED = {"spark.authenticate": "true"}
 """Configuration for a Spark whose executors run inside the JVM.
@@ -41,8 +42,8 @@ def of_python_workers() -> dict[str, str]:
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a JVM that has a configuration.
 
-    With our configuration, set PYTHONSAFEPATH, so that a Python worker starts without the current folder on its path.
-    `python_workers` later appends this folder, behind the installed packages.
+    If the workers run our daemon `python_workers`, set PYTHONSAFEPATH. A worker then starts without the current folder
+    on its path. The daemon later appends this folder, behind the installed packages.
     """
     return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
 
@@ -204,9 +205,11 @@ def _end_jvm() -> None:
 
     The end of this process would end the JVM, too, but without the wait.
     """
-    process: Any = getattr(vars(SparkContext)["_gateway"], "proc", None)
+    gateway: Any = vars(SparkContext)["_gateway"]
+    process: Any = getattr(gateway, "proc", None)
     if process is not None:
         _expect_the_end_of_accumulators()
+        _stop_freeing_objects(gateway)
         process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(SECONDS_TO_END)
@@ -217,6 +220,15 @@ def _expect_the_end_of_accumulators() -> None:
     context: Any = vars(SparkContext)["_active_spark_context"]
     if server := getattr(context, "_accumulatorServer", None):
         server.handle_error = _print_nothing
+
+
+def _stop_freeing_objects(gateway: Any) -> None:
+    """Stop Py4J's thread that frees the JVM's objects. It prints a traceback if the JVM ends during a call."""
+    tasks = gateway._gateway_client.finalizer_deque
+    tasks.append(clientserver.SHUTDOWN_FINALIZER_WORKER)  # The thread takes its next task from this end.
+    for each in threading.enumerate():
+        if isinstance(each, clientserver.FinalizerWorker):
+            each.join(SECONDS_TO_END)
 
 
 def _print_nothing(*_: object) -> None: ...

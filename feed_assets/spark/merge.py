@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.spark.parse import column
 
 SMALL = 500_000
-"""Greatest number of increment rows that each task holds in memory. This avoids sorting the existing rows."""
+"""Greatest number of changes that each task holds in memory, so that Spark need not sort the existing rows."""
 
 _AT, _DELETED, _ROWS = "_merge_at", "_merge_deleted", "_merge_rows"
 
@@ -43,7 +43,7 @@ def merge_by_key(
         newest_by: The column that orders the rows of a key, such as a time or an offset; NULL comes first. The row
             with the greatest value stays, so that a row read late or again replaces nothing newer. Among equal
             values, `new` wins over `previous`, and a delete over both. A delete leaves no trace: an older row that is
-            merged later returns.
+            merged later is added again.
 
     Returns:
         The merged rows, in any order.

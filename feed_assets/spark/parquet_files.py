@@ -25,7 +25,7 @@ OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
-    # Calendar of files that name no Spark version, whatever the session's setting is.
+    # The calendar for files that name no Spark version, whatever the session's setting is.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     **VERIFIED,

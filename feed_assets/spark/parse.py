@@ -160,8 +160,8 @@ def _digits(kind: st.DataType) -> int:
 def _too_fine(text: Column, kind: st.DataType) -> Column:
     """Return whether a text has more fraction digits than the type keeps.
 
-    A cast would silently round the decimal or cut the timestamp. A text of a decimal must have its form. A pattern for
-    its last zeros would take the square of the time.
+    A cast would silently round the decimal or cut the timestamp. A text for a decimal must have the
+    form of a decimal. Its last zeros are trimmed, because a pattern for them would take quadratic time.
     """
     if isinstance(kind, st.DecimalType):
         fraction = sf.substring_index(text, ".", -1)

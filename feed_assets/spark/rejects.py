@@ -33,7 +33,7 @@ REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "fi
 KEPT = 10_000
 """Greatest number of rejected records that the write of the clean rows collects."""
 _OF_ALL_TASKS = 100_000
-"""Greatest number of records from all tasks together. Of these, the records with the smallest hashes are kept."""
+"""Greatest number of rejected records that all tasks collect. The records with the smallest hashes are kept."""
 _TASK_BYTES = 64 << 20
 """Least number of bytes that a task reads, if the data are large."""
 _LONGEST = 400
@@ -46,7 +46,7 @@ _RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"
 An SQL text costs one JVM call. A column expression costs one for each of its parts.
 """
 _NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
-# A file as Spark writes it for a frame of this schema without rows.
+# A file without rows, as Spark writes it for the schema REJECTS.
 _NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")
 
 
@@ -66,7 +66,7 @@ def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
     Returns:
         The frame with the added reasons.
     """
-    # `_reasons` occurs once, so that Spark merges several calls into one expression.
+    # The expression reads `_reasons` once, so that Spark merges several calls of `reject` into one expression.
     addition = sf.when(when, sf.array(sf.lit(reason))).otherwise(sf.expr("cast(array() AS array<string>)"))
     return tagged.withColumn("_reasons", sf.concat(reasons(), addition))
 

@@ -29,14 +29,14 @@ def profiled(
     """Yield the process's session, sized for a run over `size` bytes, with a profile's configuration.
 
     Size and profile are undone at the end, also if the run fails. Some keys have an effect only if this call starts the
-    session, which `may_start` allows in a process with a single run. Raise InvalidSetting for such a key if a session
-    with another value of the key is already running.
+    session. `may_start` allows the start, in a process with a single run. Raise InvalidSetting for such a key if a
+    session with another value of the key is already running.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     own = {*settings.spark_conf.get_secret_value(), *profile}
     with _SIZING:
-        # Refuse the whole profile: a running session would apply a part of it, and keep that part for later runs.
+        # A running session gets no profile here: it would apply a part of the profile, and keep it for later runs.
         spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)
@@ -54,7 +54,7 @@ def profiled(
 
 @contextmanager
 def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[None]:
-    """Size the session for a run until the block ends. Change nothing after an interrupt, because it ends Spark."""
+    """Size the session for a run until the block ends. Change nothing after an interrupt, which ends Spark."""
     with _SIZING:
         if not _SIZES:
             _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})

@@ -34,7 +34,7 @@ _UNIX_SOCKETS = "spark.python.unix.domain.socket"
 _MOST_BYTES_OF_SOCKETS = 60
 """Length of the longest path of a folder of sockets.
 
-Spark's name of a socket adds 43 bytes. On macOS, which has the lower limit, the path of a socket has at most 103.
+Spark's name of a socket adds 43 bytes. On macOS, which has the lower limit, the path of a socket has at most 103 bytes.
 """
 _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"
@@ -51,8 +51,8 @@ _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*
 class Scratch:
     """Scratch folders of one JVM, one on each disk, and the file descriptors that keep them locked.
 
-    `sockets` is the folder of the sockets between the JVM and Python: one of `folders`, or one of its own. It is None
-    if no folder has a path that is short enough. Python and the JVM then connect by ports of 127.0.0.1.
+    `sockets` is the folder of the sockets between the JVM and Python: one of `folders`, or a separate folder. It is
+    None if no folder has a path that is short enough. Python and the JVM then connect by ports of 127.0.0.1.
     """
 
     folders: tuple[Path, ...] = ()
@@ -82,8 +82,8 @@ class Scratch:
         """Return the configuration of the folder in which Hadoop buffers uploads to S3, and of the folder of sockets.
 
         Without the first, all users would share one folder with a well-known name. Without the second, any user could
-        connect to PySpark's servers, and a server that waits for such a client serves no other. Only a `local` master
-        gets this configuration, because executors on another machine do not have the scratch folder.
+        connect to PySpark's servers, and a server that waits for such a user serves nobody else. Only a `local`
+        master gets this configuration, because executors on another machine do not have the scratch folder.
         """
         if not master.startswith("local"):
             return {}
@@ -139,7 +139,7 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
     owner = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # A forked process inherits the exit handlers.
+        if os.getpid() == owner:  # A forked process inherits this exit handler.
             end_jvm()
             folders.remove()
 

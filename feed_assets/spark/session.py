@@ -34,14 +34,14 @@ _SQL = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # The JVM never compiles longer methods, so Spark must not generate them.
+    # The JVM never compiles methods of more than 8,000 bytes, so Spark must not generate such methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Not INT96, which has no statistics in the footer.
 }
 _MARK = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _OUTPUT = {
     f"spark.hadoop.{_MARK}": "false",  # Spark's own _SUCCESS is empty, and would count as a manifest.
-    # Version 2 leaves parts of failed jobs behind.
+    # Version 2 of this algorithm leaves parts of failed jobs behind.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",  # The UI has no login, and listens on every interface of a cluster's driver.
@@ -52,8 +52,8 @@ _LOCAL = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # Compression would cost a fifth of the CPU time.
     "spark.sql.codegen.cache.maxEntries": "1000",  # Three datasets already need more than the default of 100.
 }
-# Hadoop's default file system writes .crc files, which the manifest would count. But s3a needs this file system to
-# buffer uploads.
+# Hadoop's default file system writes .crc files, which the manifest would count. It is replaced only if the blackboard
+# is on `file:`, because s3a needs the default file system to buffer uploads.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -74,7 +74,7 @@ def conf(settings: Settings) -> dict[str, str]:
 
     `spark_conf` cannot switch page checksums off. With `spark_master` `local[…]`, a session is first sized for small
     data (`sizing`), has a heap that fits the machine, and does not compress cached frames. Raise InvalidDefinition for
-    a setting that would break a manifest's count, or for a folder without jars. Raise InvalidSetting if two blackboards
+    a setting that lets Spark write `_SUCCESS`, or for a folder without jars. Raise InvalidSetting if two blackboards
     use the same bucket with different values.
     """
     own = settings.spark_conf.get_secret_value()
@@ -107,8 +107,8 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
     """Return the process's only session. The first call makes it.
 
     Later calls return the same session, whatever the settings. A profile overrides the settings if this call makes the
-    session. While runs use the session, the settings that depend on the bytes read (`sizing`) do not change. Raise
-    SparkUnavailable if the session cannot be made.
+    session. `is_in_use` means that runs use the session. Then the settings that depend on the bytes read (`sizing`)
+    do not change. Raise SparkUnavailable if the session cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     effective = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})

@@ -6,16 +6,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
-from pyspark.errors import (
-    AnalysisException,
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    NumberFormatException,
-    PySparkException,
-    PythonException,
-    SparkRuntimeException,
-)
+from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
 
 from feed_assets.core import errors
 from feed_assets.core.attempts import NO_ATTEMPT
@@ -32,18 +23,12 @@ from feed_assets.core.errors import (
 from feed_assets.core.feeds import Update
 from feed_assets.core.message_words import excerpt, text_of
 from feed_assets.core.source_lines import raised_at, users_place, with_notes
+from feed_assets.spark.error_words import OF_VALUES, is_of_python, quotes_records, words_of
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 """Errors that an action may raise. In a session without Connect, a failed job raises a Py4JJavaError."""
 
-_LASTING = (
-    AnalysisException,
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    NumberFormatException,
-    SparkRuntimeException,
-)
+_LASTING = (AnalysisException, *OF_VALUES, SparkRuntimeException)
 """Errors of an expression that Spark cannot resolve, or cannot compute from these rows.
 
 They would recur in each run.
@@ -82,14 +67,14 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 def reading(updates: Sequence[Update]) -> Generator[None]:
     """Translate errors of reading.
 
-    Wrap every action on frames made by `read` in it, because Spark reads when an action runs. Raise UpdateChanged for a
+    Wrap every action on frames of `read` in `reading`: Spark reads when an action runs. Raise UpdateChanged for a
     missing file. Raise UnreadableUpdate for a wrong header, a damaged file or a wrong format. Raise BlackboardRefused
     or BlackboardUnavailable for a store that refuses access or does not answer. Other errors pass unchanged.
     """
     try:
         yield
     except SPARK_ERRORS as error:
-        if (translated := _translated(text_of(error), updates)) is None:
+        if (translated := _translated(error, updates)) is None:
             raise
         raise translated from error
 
@@ -102,7 +87,7 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
     Python worker raised one of these, return this error, as if the driver had raised it.
     """
     text = text_of(error)
-    if not_counted := _not_counted(text):
+    if is_of_python(error) and (not_counted := _not_counted(text)):
         return not_counted
     lines = [users_place(each["file"], each["line"]) for each in _PYTHON_LINE.finditer(text)]
     lines += [users_place(each["file"], each["line"]) for each in _CALL_SITE.finditer(text)]
@@ -111,8 +96,7 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
     place = place or (declared_at if stays else None)
     if place is None:
         return None
-    is_pythons = isinstance(error, PythonException) or bool(_RAISED.search(text))
-    reason = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
+    reason = cause(text) if is_of_python(error) and _RAISED.search(text) else f"{type(error).__name__}: {excerpt(text)}"
     return (FunctionWrong if stays else FunctionFailed)(f"{with_notes(place, error)}: {reason}")
 
 
@@ -125,24 +109,29 @@ def _not_counted(text: str) -> Exception | None:
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":
         return None
     name, _, message = raised[-1]["error"].partition(": ")
-    kind = getattr(errors, name)
-    return kind(message) if issubclass(kind, NO_ATTEMPT) else None
+    kind = getattr(errors, name, None)
+    return kind(message) if isinstance(kind, type) and issubclass(kind, NO_ATTEMPT) else None
 
 
 def is_lasting(error: Exception) -> bool:
     """Return whether Spark will always fail to resolve an expression, or to compute it from these rows."""
-    return isinstance(error, _LASTING) and not _MAY_PASS.search(text_of(error))
+    may_pass = not isinstance(error, OF_VALUES) and _MAY_PASS.search(words_of(error))
+    return isinstance(error, _LASTING) and not may_pass
 
 
-def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
+def _translated(error: Exception, updates: Sequence[Update]) -> FeedAssetsError | None:
+    text = text_of(error)
     if match := _OURS.search(text):
         return UnreadableUpdate(match[1])
+    if quotes_records(error):
+        return None
+    words = words_of(error, updates)
     named = _named(text, updates)
     file = named or f"A file of {', '.join(update.path for update in updates)}"
-    # Check these first, because Spark's text for them also says that a file is unreadable or missing.
-    if _REFUSED.search(text):
+    # Check for errors of the store first. Spark's text for these also says that a file is unreadable or missing.
+    if _REFUSED.search(words):
         return BlackboardRefused(f"{file}: the store refuses access ({cause(text)}). Check Spark's credentials.")
-    if _DOWN.search(text):
+    if _DOWN.search(words):
         return BlackboardUnavailable(
             f"{file}: the store does not answer ({cause(text)}). Check the store, then try again."
         )
@@ -150,12 +139,12 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
         # The error is about something that the function itself has read, not about an input. So do not invalidate an
         # update.
         return None
-    return _of_file(text, file)
+    return _of_file(text, words, file)
 
 
-def _of_file(text: str, file: str) -> FeedAssetsError | None:
+def _of_file(text: str, words: str, file: str) -> FeedAssetsError | None:
     """Return the error about a file of an input. Return None if the text names no known problem of a file."""
-    if _GONE.search(text):
+    if _GONE.search(words):
         return UpdateChanged(
             f"{file} was removed or altered after it was listed: pin the newest update and read again."
         )
@@ -192,7 +181,7 @@ def _header(text: str) -> str:
 
 
 def cause(text: str) -> str:
-    """Return the first cause that a Spark error names: the message of a Python function's error, or of a Java error."""
+    """Return the root cause that a Spark error names: the message of a Python function's error, or of a Java error."""
     if raised := [*_RAISED.finditer(text)]:
         return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
     causes: list[str] = _CAUSE.findall(text)

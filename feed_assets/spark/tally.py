@@ -34,7 +34,7 @@ _TAKES_EVERY_ROW = frozenset(
         "Window",
     }
 )
-"""Nodes of an analyzed plan that read all rows of their inputs. A join may end early if one side is empty."""
+"""Nodes of an analyzed plan that read all rows of their inputs. A join may read fewer if one side is empty."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def reads_whole(plan: str, name: str) -> bool:
         depth = len(node[1]) // _INDENT
         while above and above[-1][0] >= depth:
             above.pop()
-        # If a plan is two levels below its node, it is inside an expression, such as IN (SELECT …). Spark turns such an
+        # A node two levels below the node above it is inside an expression, such as IN (SELECT …). Spark turns such an
         # expression into a join.
         has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:

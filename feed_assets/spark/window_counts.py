@@ -56,7 +56,7 @@ class Counting:
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
-        Return None if the two times are too far apart: then two windows may have the same number.
+        Return None if the two times are too far apart, because then two windows may have the same number.
         """
         counts_by_part = self.exact_by_part(bins, first, last)
         return None if counts_by_part is None else counts_by_part.get(0, ())

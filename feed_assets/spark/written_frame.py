@@ -68,7 +68,7 @@ def write(
     if counting is None:
         return result
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
-    # The times are too far apart to be counted in the same pass, so count the rows of the written files.
+    # If the times are too far apart to be counted in the same pass, count the rows of the written files.
     if counts is None:
         update = Update(partition, update_id, result.files)
         rows = read_own(df.sparkSession, board, update, df.schema)

@@ -44,6 +44,9 @@ def test_build_repeats_a_failed_partition_by_its_ui_key_and_records_the_person()
     again = invoke("build", "--failed")
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (1, "0 of 1 partitions are built")
     drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
+    nobody = f"{socket.gethostname()}:{2**22 + 1}:0.00"  # No process has a pid that large.
+    killed = runs.Run("killed", Partition(Feed.parse(EFFECT), DAY), runs.RUNNING, nobody, datetime.now(UTC))
+    runs.start(open_ledger(settings().ledger), killed)
     built = invoke("build", CLICKED, "men|2019-11-24")
     line, end = built.stdout.splitlines()
     assert (built.exit_code, end) == (0, "1 of 1 partitions are built")
@@ -52,6 +55,7 @@ def test_build_repeats_a_failed_partition_by_its_ui_key_and_records_the_person()
     )
     with open_ledger(settings().ledger).read() as connection:
         run = runs.last(connection, Partition(Feed.parse(CLICKED), DAY))
+        assert runs.running(connection) == (), "what a killed run has is free before a build by hand waits for it"
     assert run
     assert str(run.asked_by).startswith(f"{getpass.getuser()}@")
     assert invoke("build", "--failed").stdout == "nothing to build\n"

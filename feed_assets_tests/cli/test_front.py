@@ -134,13 +134,24 @@ def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address():
     )
 
 
-@each_case("path", ["//evil.example", "/\\evil.example", "/a\r\nset-cookie: x=y"])
+@each_case("path", ["//evil.example", "/\\evil.example"])
 def test_the_token_redirect_stays_on_this_server(path):
     answer = ask("GET", path, {"host": HERE}, token=TOKEN)
     place = dict(answer.headers)["location"]
     assert place.startswith("/")
     assert place[1:2] not in {"/", "\\"}
-    assert not {"\r", "\n"} & set(place)
+
+
+@each_case("path", ["/graphql\n", "/notebook\n", "/a\r\nset-cookie: x=y", PROOF + "\0"])
+def test_an_address_with_control_characters_is_refused_before_anything_else(path):
+    """Dagster's router ignores a line end behind a path, and calls its function although `judge` has other rules."""
+    visit = {**COOKIE, **VISIT, "sec-fetch-site": "cross-site"}
+    for headers, query in ((COOKIE, {}), (COOKIE | JSON, {}), (visit, {}), ({"host": HERE}, {"token": TOKEN})):
+        answer = ask("GET", path, headers, **query)
+        assert (answer.status, answer.asks, answer.headers) == (400, False, ())
+        assert "has control characters: expected none" in answer.text
+    assert served({**scope_of("websocket", COOKIE), "path": path})[1] == []
+    assert ask("GET", "/assets/caf\u00e9\u00a0b", COOKIE) is None
 
 
 @each_case("token", ["", "the-toke", "the-token2", "tökén"])
@@ -218,11 +229,8 @@ def test_a_graphql_page_for_people_is_recognized_by_its_accept_header():
     assert (sent[0]["status"], seen) == (403, [])
 
 
-def test_pages_of_the_front_forbid_framing():
+def test_pages_of_the_front_forbid_framing_caching_and_foreign_referrers():
     sent, _ = served(scope_of("http", {"host": HERE}))
     assert "frame-ancestors 'none'" in dict(sent[0]["headers"])[b"content-security-policy"].decode()
-
-
-def test_pages_of_the_front_forbid_caching_and_foreign_referrers():
     headers = dict(served(scope_of("http", {"host": HERE}, b"token=the-token"))[0][0]["headers"])
     assert (headers[b"referrer-policy"], headers[b"cache-control"]) == (b"same-origin", b"no-store")

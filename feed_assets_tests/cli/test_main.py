@@ -16,7 +16,7 @@ import feed_assets
 from feed_assets.cli import errors_in_a_line, main, traces
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.cli.main_call import exit_and_errors
+from feed_assets_tests.support.main_call import exit_and_errors
 
 
 def test_a_broken_ledger_is_one_line(home, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Event, Thread
-from time import time
+from time import sleep, time
 
 import dagster as dg
 import pytest
@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import feed_assets.cli.web as web_process  # `from feed_assets.cli import web` is the command
 from feed_assets import heartbeats
-from feed_assets.cli import metrics_server
+from feed_assets.cli import metrics_server, ready_check
 from feed_assets.cli.exporter import metrics
 from feed_assets.cli.front import Front, proof
 from feed_assets.cli.metrics_server import text_of_metrics
@@ -37,9 +37,9 @@ from feed_assets.heartbeats import BEAT_SECONDS, FOLDER, FRESH_SECONDS, Heartbea
 from feed_assets.ledger import alerts, due, resource_queue, runs, target_probes
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.cli.main_call import exit_and_errors
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.ledger_records import new_run
+from feed_assets_tests.support.main_call import exit_and_errors
 from feed_assets_tests.support.servers import ROOT, free_ports, stop, wait_until
 
 HOST = socket.gethostname()
@@ -140,7 +140,7 @@ def ready(home, monkeypatch, capsys):
     settings.cache_clear()
 
 
-def test_a_url_is_ready_if_it_answers_200(ready):
+def test_a_url_is_ready_if_it_answers_200(ready, monkeypatch):
     statuses = {"/health": 200, "/broken": 503, "/moved": 302}
     with server(lambda handler: statuses.get(handler.path, 403)) as port:
         assert ready(f"http://127.0.0.1:{port}/health")[0] == 0
@@ -152,6 +152,32 @@ def test_a_url_is_ready_if_it_answers_200(ready):
             )
     code, lines = ready("https://127.0.0.1/")
     assert (code, "is no service: expected connector" in lines[-1]) == (1, True)
+    monkeypatch.setattr(ready_check, "SECONDS", 0.5)
+    with server(drip) as port:
+        code, lines = ready(f"http://127.0.0.1:{port}/")
+    assert (code, "does not answer (the time is over): expected 200 within 0.5 s" in lines[-1]) == (1, True)
+    monkeypatch.setattr(ready_check, "SECONDS", 60)
+    with server(long_status_line) as port:
+        code, lines = ready(f"http://127.0.0.1:{port}/a?token=of-the-operator")
+    assert (code, f"http://127.0.0.1:{port}/a does not answer" in lines[-1]) == (1, True)
+    assert len(lines[-1]) < 1000
+    assert "of-the-operator" not in "".join(lines)
+
+
+def long_status_line(handler: BaseHTTPRequestHandler) -> int:
+    """Send a status line of 60,000 bytes with an invalid status."""
+    with suppress(OSError):
+        handler.wfile.write(b"HTTP/1.1 " + b"A" * 60_000 + b"\r\n\r\n")
+    return 200
+
+
+def drip(handler: BaseHTTPRequestHandler) -> int:
+    """Send the head of an answer byte by byte for two seconds, or until the client ends the connection."""
+    with suppress(OSError):
+        for _ in range(20):
+            handler.wfile.write(b"H")
+            sleep(0.1)
+    return 200
 
 
 def test_a_code_server_is_ready_once_its_code_has_loaded(tmp_path, home, monkeypatch, capsys):
@@ -201,16 +227,24 @@ UI_TOKEN = "t" * 32
 
 
 @contextmanager
-def web_ui(status, token=UI_TOKEN, address="127.0.0.1"):
-    """Yield the port of a web UI with our access control, behind which each request gets `status`."""
+def web_ui(status, token=UI_TOKEN, address="127.0.0.1", port=0, began=None):
+    """Yield the port of a web UI with our access control, behind which each request gets `status`.
 
-    async def app(scope, _receive, send):
+    A WebSocket is accepted. If `began` is given, it is set instead, and the handshake gets no answer.
+    """
+
+    async def app(scope, receive, send):
+        if scope["type"] == "websocket":
+            began.set() if began else await send({"type": "websocket.accept"})
+            while (await receive())["type"] != "websocket.disconnect":
+                pass
+            return
         paths.append(scope["path"])
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
     paths: list[str] = []
-    with socket.create_server((address, 0)) as listener:
+    with socket.create_server((address, port)) as listener:
         port = listener.getsockname()[1]
         uvicorn_server = uvicorn.Server(web_process.server_config(Front(app, port, token), address, port))
         thread = Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]})
@@ -251,7 +285,7 @@ STRANGERS = {
 
 
 @contextmanager
-def answering(answer, port=0, protocol="HTTP/1.0"):
+def answering(answer, protocol="HTTP/1.0"):
     """Yield a server on 127.0.0.1 and the heads of its requests. `answer` makes its answer of port and challenge."""
     heads = []
 
@@ -270,7 +304,7 @@ def answering(answer, port=0, protocol="HTTP/1.0"):
         def log_message(self, *_):
             pass
 
-    with HTTPServer(("127.0.0.1", port), Handler) as http:
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
         thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -296,9 +330,11 @@ def test_who_passes_the_challenge_on_to_a_web_ui_at_another_address_does_not_get
             return there.getresponse().read()
 
     monkeypatch.setenv("FEED_ASSETS_UI_TOKEN", UI_TOKEN)
-    with web_ui(200, address="127.0.0.2") as port, answering(passed_on, port, "HTTP/1.1") as (_, heads):
-        assert len(passed_on(port, "").strip()) == len(proven(port, ""))
-        assert ready("web", "--port", str(port))[0] == 1
+    with answering(passed_on, "HTTP/1.1") as (http, heads):
+        port = http.server_port  # Nobody has it at another address, either.
+        with web_ui(200, address="127.0.0.2", port=port):
+            assert len(passed_on(port, "").strip()) == len(proven(port, ""))
+            assert ready("web", "--port", str(port))[0] == 1
     assert len(heads) == 1
 
 
@@ -315,11 +351,67 @@ def test_more_idle_connections_than_the_web_ui_takes_are_closed_and_it_goes_on(r
         wait_until(lambda: ready("web", "--port", str(port))[0] == 0, "the web UI, once those are closed")
 
 
-def test_an_endless_head_to_the_web_ui_ends_its_connection():
+HANDSHAKE = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+MALFORMED = {
+    "more headers than a request may have": ([b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a:\r\n" * 100 + b"\r\n"], b"400"),
+    "a head in one piece that is larger than a head may be": (
+        [b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 60_000 + b"\r\n\r\n"],
+        b"400",
+    ),
+    "a malformed body behind the answer": (
+        [b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"zz\r\n"],
+        b"403",
+    ),
+    "a malformed body in one piece with its head": (
+        [b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"],
+        b"400",
+    ),
+    "a WebSocket with a body": ([HANDSHAKE + b"content-length: 1\r\n\r\n"], b""),
+    "a WebSocket by POST": ([HANDSHAKE.replace(b"GET", b"POST") + b"\r\n"], b"405"),
+}
+
+
+def test_malformed_requests_to_the_web_ui_end_their_connections_and_fill_no_log(caplog, capfd):
+    with web_ui(200) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
+            with pytest.raises(ConnectionError):
+                client.sendall(b"a:\r\n" * (16 << 20))
+        for case, (parts, status) in MALFORMED.items():
+            answers = bytearray()
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as client, suppress(ConnectionError):
+                for part in parts:
+                    client.sendall(part)
+                    answers += client.recv(1 << 16)
+                while received := client.recv(1 << 16):
+                    answers += received
+            assert answers[9:12] == status, case
+    assert "Traceback" not in caplog.text + capfd.readouterr().err
+
+
+def handshake(port, cookie=b""):
+    """Return a valid handshake of one of the web UI's pages."""
+    own = b"host: 127.0.0.1:%d\r\ncookie: feed_assets_%d=%s%s\r\n" % (port, port, UI_TOKEN.encode(), cookie)
+    version = b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    return HANDSHAKE.replace(b"host: x\r\n", own) + version
+
+
+def test_a_websocket_may_have_as_many_cookies_as_a_page():
+    """Browsers send the cookies of all tools on 127.0.0.1 to each port."""
     with web_ui(200) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
-        client.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
-        with pytest.raises(ConnectionError):
-            client.sendall(b"a:\r\n" * (16 << 20))
+        client.sendall(handshake(port, b"; other=" + b"x" * 30_000))
+        assert client.recv(1 << 16)[9:12] == b"101"
+
+
+def test_bytes_before_the_answer_to_a_handshake_end_the_websocket_and_fill_no_log(caplog, capfd):
+    began = Event()
+    with web_ui(200, began=began) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(handshake(port))
+        assert began.wait(60)
+        client.sendall(b"\xff\0\r\n\r\n")
+        with suppress(ConnectionError):
+            assert client.recv(1 << 16) == b""
+    assert "Traceback" not in caplog.text + capfd.readouterr().err
 
 
 def figure(text, name, **labels):

@@ -1,6 +1,8 @@
 """Foreign texts in the output of commands: none of them controls the terminal."""
 
+import logging
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from feed_assets.cli.traces import errors_in_a_line
 from feed_assets.core.control_characters import printable
 from feed_assets.core.errors import InvalidName
 from feed_assets.home import say
+from feed_assets.settings import settings
 from feed_assets_tests.support.each_case import each_case
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2K\r\x9b31m\u202eb\u200b\u2028c"
@@ -23,6 +26,21 @@ def raised() -> None:
         raise InvalidName(HOSTILE)
 
 
+def logged() -> None:
+    """Log a message and an error as a process does whose log lines are for people."""
+    settings()
+    logger, handler = logging.getLogger("feed_assets.alerts"), logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    try:
+        logger.warning("%s", HOSTILE)
+        logger.warning("100 %", exc_info=InvalidName(HOSTILE))
+        logger.handle(
+            logging.makeLogRecord({"name": logger.name, "levelno": logging.INFO, "msg": "as Dagster passes a line on"})
+        )
+    finally:
+        logger.removeHandler(handler)
+
+
 PRINTS = {
     "an error": raised,
     "a line of run": lambda: Teller(Progress(), lambda: None).say(HOSTILE),
@@ -31,6 +49,7 @@ PRINTS = {
     "lines below a row": lambda: show(Values.of(names=(HOSTILE, HOSTILE)), as_json=False),
     "a key of rows below": lambda: show(Values.of(names={HOSTILE: {"a": HOSTILE}}), as_json=False),
     "JSON": lambda: show(Values.of(name=HOSTILE), as_json=True),
+    "lines of a logger": logged,
     "a line of a service": lambda: say(HOSTILE),
 }
 

@@ -5,8 +5,8 @@ from importlib import import_module
 from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port
 from feed_assets.settings import Settings
-from feed_assets_tests.cli.main_call import exit_and_errors
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.main_call import exit_and_errors
 from feed_assets_tests.support.servers import ROOT
 
 

@@ -11,19 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from feed_assets.core.limits import ROW_BYTES
-from feed_assets.intake.api import HELD_BYTES, HELD_OF_KEY
+from feed_assets.core.limits import HEADERS, ROW_BYTES
+from feed_assets.intake.api import HELD_BYTES, HELD_OF_PARTNER
 from feed_assets.intake.bodies import VALUES, events
 from feed_assets.intake.connections import (
     CONNECTIONS,
     HEAD_BYTES,
     HEAD_SECONDS,
     PER_ADDRESS,
-    PER_KEY,
+    PER_PARTNER,
     REQUEST_SECONDS,
     WITHOUT_KEY,
 )
-from feed_assets.intake.receiver import EVENTS_PER_REQUEST, HOURS_PER_REQUEST, HOURS_PER_SECOND, REJECTED_BYTES
+from feed_assets.intake.receiver import (
+    ANSWERED_REASON_BYTES,
+    EVENTS_PER_REQUEST,
+    HOURS_PER_REQUEST,
+    HOURS_PER_SECOND,
+    REASONS_TOLD,
+    REJECTED_BYTES,
+)
 from feed_assets.intake.refused import RefusedRequest
 from feed_assets.intake.unpacking import (
     BODY_BYTES,
@@ -31,6 +38,8 @@ from feed_assets.intake.unpacking import (
     LARGE_BYTES,
     LARGE_EVENTS,
     MOST_LINES,
+    SPARED_BYTES,
+    SPARED_OF_PARTNER,
     UNPACKED_BYTES,
     Body,
     BodyMemory,
@@ -151,6 +160,19 @@ def test_bytes_in_flight_are_bounded_and_given_back():
     assert (refused.value.status, refused.value.retry_after) == (503, 1)
     body.let_go()
     assert asyncio.run(received(Body(held), _once(b"x" * 200))) == b"x" * 200
+    total = BodyMemory(4 * SPARED_BYTES, spared=SPARED_BYTES)
+    greedy = [BodyMemory(2 * SPARED_BYTES, total) for _ in range(2)]
+    greedy[0].take(2 * SPARED_BYTES)
+    greedy[1].take(SPARED_BYTES)
+    for size in (1, SPARED_BYTES):
+        with pytest.raises(RefusedRequest, match="in flight"):
+            greedy[1].take(size)
+    other = BodyMemory(2 * SPARED_BYTES, total)
+    other.take(SPARED_OF_PARTNER)
+    with pytest.raises(RefusedRequest, match="in flight"):
+        other.take(1)
+    greedy[0].give_back(2 * SPARED_BYTES)
+    other.take(1)
 
 
 def test_lines_are_events_each_for_itself():
@@ -263,23 +285,25 @@ def test_a_long_event_of_an_array_is_one_reject_wherever_it_stands(before):
 @each_case(
     ("bounded", "bounds"),
     [
-        ("head of a request", f"{HEAD_BYTES >> 10} KiB"),
+        ("head of a request", f"{HEAD_BYTES >> 10} KiB and {HEADERS} headers"),
         ("body, as sent and unpacked", f"{BODY_BYTES >> 20} MiB, {UNPACKED_BYTES >> 20} MiB"),
         ("event", f"{ROW_BYTES >> 20} MiB, and {VALUES:,} values"),
         ("events of a request, and its lines with blank ones", f"{EVENTS_PER_REQUEST:,}, {MOST_LINES:,}"),
         ("hours of which a request has events", f"{HOURS_PER_REQUEST:,}"),
-        ("hours that one key adds to those to be published", f"{HOURS_PER_SECOND} a second"),
+        ("hours that one partner adds to those to be published", f"{HOURS_PER_SECOND} a second"),
+        ("reasons of an answer, and bytes of each", f"{REASONS_TOLD}, {ANSWERED_REASON_BYTES}"),
         ("rejected events of a request, with their reasons", f"{REJECTED_BYTES >> 20} MiB"),
         ("time for the head of a request, and for all of it", f"{HEAD_SECONDS} s, {REQUEST_SECONDS} s"),
         (
-            "bodies in memory, with one key and of all",
-            f"{HELD_OF_KEY >> 20} MiB and {HELD_BYTES >> 20} MiB as sent, then 503; "
-            f"of more than {LARGE_BYTES >> 10} KiB or {LARGE_EVENTS:,} events one by one",
+            "bodies in memory, of one partner and of all",
+            f"{HELD_OF_PARTNER >> 20} MiB and {HELD_BYTES >> 20} MiB as sent, the last "
+            f"{SPARED_BYTES >> 20} MiB for partners with up to {SPARED_OF_PARTNER >> 20} MiB, then 503",
         ),
+        (f"bodies of more than {LARGE_BYTES >> 10} KiB or {LARGE_EVENTS:,} events", "one by one"),
         ("connections", f"{CONNECTIONS:,}"),
         ("connections whose last answered request had no valid key, or that had none yet", f"{WITHOUT_KEY}"),
-        ("requests with one key that are under way, from their head to their answer", f"{PER_KEY}, then 429"),
-        ("connections whose last answered request had the same valid key", f"{PER_KEY};"),
+        ("requests of one partner that are under way, from their head to their answer", f"{PER_PARTNER}, then 429"),
+        ("connections whose last answered request had a valid key of the same partner", f"{PER_PARTNER};"),
         ("connections of one address, or of one IPv6 network of 64 bits", f"{PER_ADDRESS}"),
     ],
 )

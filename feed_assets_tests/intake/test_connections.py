@@ -79,6 +79,7 @@ def is_ended(connection: socket.socket, piece: bytes) -> bool:
     [
         (HEAD + b"X: ", b"x" * 1000, b"431"),
         (HEAD, b"X: y\r\n" * 100, b"431"),
+        (HEAD, b"X: " + b"y" * 5000 + b"\r\n", b"431"),
         (b"GET /", b"x" * 1000, b"431"),
         (HEAD + b"Transfer-Encoding: chunked\r\nAuthorization: Bearer KEY\r\n\r\n0\r\nX: ", b"x" * 1000, b"431"),
         (b"\r\n", b"\r\n" * 500, b"431"),
@@ -125,7 +126,7 @@ def test_line_breaks_hold_no_connection_behind_an_answer_or_many_that_nobody_rea
         wait_until(lambda: is_ended(connection, b"\r\n"), "the end of the connection", seconds=20)
 
 
-def test_an_unparsable_body_is_answered_without_waiting_for_the_rest(partner, monkeypatch):
+def test_an_unparsable_body_is_answered_without_waiting_for_the_rest(partner, monkeypatch, caplog):
     monkeypatch.setattr(connections, "LINGER_SECONDS", 60)
     head = HEAD + b"Authorization: Bearer %b\r\nTransfer-Encoding: chunked\r\n\r\n" % partner.key.encode()
     refused = 'feed_assets_receiver_refused_total{partner="men",status="400"} 1.0'
@@ -134,6 +135,12 @@ def test_an_unparsable_body_is_answered_without_waiting_for_the_rest(partner, mo
         connection.sendall(bytes(16 << 20))
         wait_until(lambda: refused in partner.get("/metrics").text, "the end of the request")
         assert b"found no HTTP/1.1 request" in connection.recv(65_536)
+    with connected(partner) as connection:
+        connection.sendall(head.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n") + b"zz\r\n")
+        wait_until(lambda: refused.replace(" 1.0", " 2.0") in partner.get("/metrics").text, "the end of the next one")
+        answer = connection.recv(65_536)
+        assert (answer.split()[1], b"Continue" in answer) == (b"400", False)
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
 
 
 def test_what_cannot_be_parsed_behind_requests_is_answered_in_place_of_none_of_them(partner):
@@ -170,7 +177,7 @@ def test_a_connection_belongs_to_a_partner_until_its_key_is_revoked(door, partne
     monkeypatch.setattr(connections, "WITHOUT_KEY", 1)
     admitted, states, admit, look_up = list[BoundedHttp](), list[bool](), Admission.admit, door.keys.of
     monkeypatch.setattr(Admission, "admit", lambda all_, new: (admitted.append(new), admit(all_, new))[1])
-    monkeypatch.setattr(door.keys, "of", lambda *key: (states.append(bool(admitted[0].key)), look_up(*key))[1])
+    monkeypatch.setattr(door.keys, "of", lambda *key: (states.append(bool(admitted[0].partner)), look_up(*key))[1])
     request = HEAD + b"Content-Length: 1\r\nAuthorization: Bearer %b\r\n\r\n1" % partner.key.encode()
     with connected(partner) as theirs, theirs.makefile("rb") as answers:
         theirs.sendall(request * 2 + HEAD)
@@ -192,6 +199,19 @@ def test_a_connection_belongs_to_a_partner_until_its_key_is_revoked(door, partne
         assert theirs.recv(1) == b"", "it was the oldest without a valid key"
 
 
+def test_a_connection_that_ends_before_its_answer_is_no_error_of_the_receiver(door, partner, monkeypatch, caplog):
+    """If a second request waits, uvicorn reports the end only to that one, and uvloop refuses the first answer."""
+    admitted, admit, look_up = list[BoundedHttp](), Admission.admit, door.keys.of
+    monkeypatch.setattr(Admission, "admit", lambda all_, new: (admitted.append(new), admit(all_, new))[1])
+    monkeypatch.setattr(door.keys, "of", lambda *key: (admitted[0].pipeline and admitted[0].abort(), look_up(*key))[1])
+    request = HEAD + b"Content-Length: 1\r\nAuthorization: Bearer %b\r\n\r\n1" % partner.key.encode()
+    with connected(partner) as connection, suppress(ConnectionError):
+        connection.sendall(request * 2)
+        assert answer_of(connection) == b""
+    assert partner.get("/health").ok
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
+
+
 class Connection(SimpleNamespace):
     """A connection with only the attributes that admission reads."""
 
@@ -203,12 +223,12 @@ class Connection(SimpleNamespace):
 
 
 def admitted(
-    admission: Admission, network: str, has_key: bool = False, address: str = "", key: str = "one"
+    admission: Admission, network: str, has_key: bool = False, address: str = "", partner: str = "one"
 ) -> tuple[Connection, bool]:
     place = {"network": network, "address": address or network}
-    connection = Connection(**place, key="", ended=False, is_counted=False)
+    connection = Connection(**place, partner="", ended=False, is_counted=False)
     is_taken = admission.admit(connection)
-    connection.key = key if has_key else ""
+    connection.partner = partner if has_key else ""
     return connection, is_taken
 
 
@@ -238,16 +258,16 @@ def test_connections_that_have_shown_a_key_end_no_stranger(monkeypatch):
     assert [each.ended for each in (stranger, *others)] == [True, False, False, False]
 
 
-def test_connections_beyond_the_limit_of_their_key_end_as_those_without_one(monkeypatch):
+def test_connections_beyond_the_limit_of_their_partner_end_as_those_without_one(monkeypatch):
     monkeypatch.setattr(connections, "WITHOUT_KEY", 3)
-    monkeypatch.setattr(connections, "PER_KEY", 2)
+    monkeypatch.setattr(connections, "PER_PARTNER", 2)
     admission = Admission((), LimitedLog())
     greedy = [admitted(admission, "a", has_key=True)[0] for _ in range(6)]
-    others = [admitted(admission, "b", has_key=True, key=key)[0] for key in ("two", "three") for _ in range(2)]
+    others = [admitted(admission, "b", has_key=True, partner=name)[0] for name in ("two", "three") for _ in range(2)]
     assert [each.ended for each in greedy] == [False, False, True, True, False, False]
     admission.release(greedy[0])
     others += [admitted(admission, "c")[0] for _ in range(3)]
-    assert [each.ended for each in greedy[1:]] == [False, True, True, False, True], "two of a key stay"
+    assert [each.ended for each in greedy[1:]] == [False, True, True, False, True], "two of a partner stay"
     assert not any(each.ended for each in others)
 
 

@@ -49,8 +49,8 @@ def receiver_of(board, ledger, folder, name="spool") -> Receiver:
     return Receiver(services, FEEDS, Spool(folder / name), timedelta(hours=24))
 
 
-def push(receiver: Receiver, *events, feed=MEN, key=None, api_key="") -> dict[str, object]:
-    answer = asyncio.run(receiver.accept(FEEDS[feed], lines(*events), "lines", key, api_key))
+def push(receiver: Receiver, *events, feed=MEN, key=None, partner="") -> dict[str, object]:
+    answer = asyncio.run(receiver.accept(FEEDS[feed], lines(*events), "lines", key, partner))
     return {"accepted": answer.accepted, "rejected": answer.rejected, "repeated": answer.is_repeated}
 
 
@@ -162,7 +162,7 @@ def test_one_key_may_add_so_many_hours_to_those_to_be_published(quiet, monkeypat
     with pytest.raises(RefusedRequest, match="more than 1 hours to publish a second") as refused:
         push(quiet, *tens[1])
     assert (refused.value.status, refused.value.retry_after) == (429, 1)
-    assert push(quiet, *tens[1], api_key="another") == {"accepted": 10, "rejected": 0, "repeated": False}
+    assert push(quiet, *tens[1], partner="another") == {"accepted": 10, "rejected": 0, "repeated": False}
 
 
 def test_hours_that_the_next_flush_has_anyway_cost_nothing_until_it_is_over(quiet, monkeypatch):

@@ -192,15 +192,20 @@ def test_a_used_port_is_reported_before_the_spool_is_touched(local_board, ledger
     assert "takes events" not in capsys.readouterr().out
 
 
-def test_a_slash_too_many_is_no_redirect_that_clients_take_for_success(partner):
+def test_a_slash_too_many_is_no_redirect_that_clients_take_for_success_and_a_line_break_is_ignored(partner):
     answer = partner.call(f"/v1/{MEN}/events/", lines(event(1)))
     assert (answer.status_code, answer.history) == (404, [])
+    assert partner.call(f"/v1/{MEN}/events%0A", lines(event(1))).json()["accepted"] == 1
 
 
 def test_too_many_events_wait(local_board, ledger, tmp_path):
-    with listening(door_of(local_board, ledger, tmp_path / "spool", rate=1)) as partner:
+    partner_door = door_of(local_board, ledger, tmp_path / "spool", rate=1)
+    with listening(partner_door) as partner:
         assert partner.post(lines(*map(event, range(50)))).ok
         answer = partner.post(lines(event(1)))
+        second = replace(partner, key=authentication.rotate(ledger, "men", timedelta(hours=24), NOW))
+        partner_door.keys.load()
+        assert second.post(lines(event(1))).status_code == 429, "its second key has no rate of its own"
     assert answer.status_code == 429
     assert 30 <= int(answer.headers["Retry-After"]) <= 45
 
@@ -215,14 +220,14 @@ def test_a_refused_body_counts_by_its_lines_against_the_rate(local_board, ledger
 
 
 class Turn:
-    """Turn of a large body; requests with its key that came earlier are counted."""
+    """Turn of a large body; requests of its partner that came earlier are counted."""
 
     def __init__(self, door: api.Door) -> None:
         self._door = door
 
     async def __aenter__(self) -> None:
-        for key in self._door.held_of_keys:
-            self._door.rates.count(key, 10**9)
+        for partner in self._door.held_of_partners:
+            self._door.rates.count(partner, 10**9)
 
     async def __aexit__(self, *_: object) -> None:
         """Release the turn for the next request."""
@@ -247,7 +252,7 @@ class HeldTurn:
         """Let the next one have it."""
 
 
-def test_one_large_body_of_each_key_waits_for_the_turn(local_board, ledger, tmp_path):
+def test_one_large_body_of_each_partner_waits_for_the_turn(local_board, ledger, tmp_path):
     door = door_of(local_board, ledger, tmp_path / "spool", rate=10**9)
     door.large = turn = HeldTurn()
     key = authentication.add(ledger, "women", (WOMEN,), NOW)
@@ -403,8 +408,8 @@ def test_the_api_page_needs_no_script_and_no_foreign_resource(partner):
     for call in ("POST /v1/{feed}/events", "POST /events/{source}", "POST /wake/{feed}", "GET /health"):
         assert f"<code>{call}</code>" in page.text
     assert (
-        "<code>429</code></td><td>Too many events, hours of events, requests in progress or wakes in progress with "
-        "this key." in page.text
+        "<code>429</code></td><td>Too many events, hours of events, requests in progress or wakes in progress of "
+        "this partner." in page.text
     )
     assert not re.search(r"<script|src=|url\(|https?://", page.text)
     assert (partner.get("/redoc").status_code, partner.get("/openapi.json").ok) == (404, True)

@@ -40,6 +40,9 @@ def test_all_rejected_events_of_a_full_request_are_kept():
     wrong = {**event(1), "n": "1", "id": "x" * 100}
     judging, _ = asyncio.run(judged(lines(wrong) * EVENTS_PER_REQUEST, "lines"))
     assert (len(judging.rejected), len(judging.reasons)) == (EVENTS_PER_REQUEST, REASONS_TOLD)
+    for name in ("\u00fc" * 1000, "\x85" * 1000, '\\"' * 1000, "\u202e" * 1000):
+        judging, _ = asyncio.run(judged(lines({**event(1), name: 1}) * REASONS_TOLD, "lines"))
+        assert len(judging.answer().text.encode()) < 60_000, "the ledger keeps it with its idempotency key"
 
 
 @each_case(("hours", "is_refused"), [(HOURS_PER_REQUEST, False), (HOURS_PER_REQUEST + 1, True)])

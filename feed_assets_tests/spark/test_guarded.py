@@ -25,7 +25,7 @@ def write_to_a_full_disk():
 )
 def test_errors_outside_of_the_run_are_no_attempt(said, expected):
     with pytest.raises(expected) as raised, guarded(None):
-        raise RuntimeError(said)
+        raise PySparkException(said)
     assert end_of(raised.value) == ABANDONED
     assert "\n" not in str(raised.value)
 
@@ -70,12 +70,9 @@ def test_an_error_whose_text_is_gone_is_judged_without_it():
     assert raised.value is error
 
 
-def test_a_full_disk_that_python_meets_is_no_attempt_either():
+def test_a_full_disk_that_python_meets_is_no_attempt_and_other_errors_of_a_function_fail_the_run():
     with pytest.raises(DiskFull, match="No space left on device"), guarded(None):
         write_to_a_full_disk()
-
-
-def test_errors_of_a_user_function_fail_the_run():
     with pytest.raises(ZeroDivisionError) as raised, guarded(None):
         raise ZeroDivisionError
     assert end_of(raised.value) == FAILED

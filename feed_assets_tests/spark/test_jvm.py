@@ -23,12 +23,22 @@ OWN = dedent(
     import json, os, socket, stat, sys, tempfile
     from pathlib import Path
     import psutil
+    import pyarrow
+    from py4j.clientserver import ClientServerConnection
     from feed_assets.settings import Settings
     from feed_assets.spark.session import session
 
     def of_worker(_):
         import mine, psutil
         return [mine.NAME, psutil.__file__, os.environ.get("PYTHONSAFEPATH")]
+
+    def of_many(batches):
+        yield from [pyarrow.record_batch({"k": ["x" * 1_000] * 100})] * 300
+
+    def send(connection, command):
+        if gateway.proc.stdin.closed:
+            print("Traceback: a call of the JVM at its end", file=sys.stderr)
+        return sends(connection, command)
 
     nasty = json.loads(sys.argv[2])
     own = {"spark.hadoop.fs.s3a.secret.key": sys.argv[1], **nasty}
@@ -59,7 +69,12 @@ OWN = dedent(
     spark.stop()
     again = session(settings, {"spark.hadoop.my.key": "other"})
     said["again"] = again.sparkContext._jsc.hadoopConfiguration().get("my.key")
+    said["few"] = again.range(1).mapInArrow(of_many, "k string").limit(1).count()
+    gateway, sends = again.sparkContext._gateway, ClientServerConnection.send_command
+    ClientServerConnection.send_command = send
     print(json.dumps({**said, "idle": len(idle)}))
+    client = gateway._gateway_client
+    client.finalizer_deque.extend([(client, "an object that is no longer used")] * 1_000_000)
     """
 )
 STRANGER = (
@@ -82,6 +97,7 @@ def said(tmp_path_factory):
         left = [*Path(short).glob("feed-assets-*")]
     assert done.returncode == 0, done.stderr[-3000:]
     assert PLANTED not in done.stderr
+    assert "Traceback" not in done.stderr
     return {**json.loads(done.stdout), "left": left, "ran": (folder / "a_stranger_ran").exists()}
 
 
@@ -122,6 +138,7 @@ def test_a_python_worker_finds_the_current_folder_behind_what_is_installed(said)
     assert (name, said["ran"]) == ("mine", False)
     assert "site-packages" in psutil
     assert safe == "1"
+    assert said["few"] == 1, "of a worker whose further rows nobody needs"
 
 
 def test_only_the_owner_may_read_the_properties_file():

@@ -53,7 +53,7 @@ def _drop(stage: "Stage", day: str, campaign: str) -> None:
 
 
 def _drop_corrupt(stage: "Stage") -> None:
-    """Drop the update of a foreign producer that wrote its manifest too early and was then cut off."""
+    """Write the update of a foreign producer that put its manifest too early and was then cut off."""
     partition = Partition(SHOWN_RAW, "/".join(CORRUPT))
     update_id = claim(stage.board, partition, b"demo", stage.services.now())
     stage.board.put(f"{partition.path}/{update_id}/part-1.csv", shown_csv(*CORRUPT)[:1000])

@@ -19,7 +19,7 @@ FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
 def play(stage: "Stage") -> None:
     """Play the story. A day waits for the bank's event, even if there is no rate.
 
-    A corrected rate rebuilds its days.
+    A corrected rate rebuilds the days that used it.
     """
     stage.step(f"a shop drops invoices of {FRIDAY} and of Sunday, a bank Friday's rates and Saturday's empty file")
     for day in (FRIDAY, SUNDAY):
