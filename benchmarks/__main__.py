@@ -9,6 +9,7 @@ from benchmarks import (
     HEADER,
     Benchmark,
     chunks,
+    compaction,
     datasets,
     events,
     feeds,
@@ -56,6 +57,7 @@ BENCHMARKS = [
     *transforms.BENCHMARKS,
     *large.BENCHMARKS,
     *increments.BENCHMARKS,
+    *compaction.BENCHMARKS,
     *slices.BENCHMARKS,
     *service.BENCHMARKS,
 ]

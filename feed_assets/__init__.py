@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from feed_assets.core.cadence import Cadence
     from feed_assets.core.charts import Bar, bars
+    from feed_assets.core.compact import Compact
     from feed_assets.core.completeness import Completeness
+    from feed_assets.core.delivery_targets import RefreshView, Statement, Webhook
     from feed_assets.core.events import Operation
     from feed_assets.core.feeds import Partition
     from feed_assets.core.late_policy import Late
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.declare.event_tables import event_table
     from feed_assets.orchestration.declare.input_specs import Input, Watermark, foreign_feed
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
+    from feed_assets.orchestration.declare.on_change import on_change
     from feed_assets.orchestration.declare.state_tables import state_table
     from feed_assets.orchestration.declare.topic_tables import kafka_topic
     from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
     from feed_assets.orchestration.execute.assets import feed_asset
+    from feed_assets.orchestration.execute.compacted_copy import compacted_copy
     from feed_assets.orchestration.execute.components import (
         EventTableComponent,
         ForeignFeedsComponent,
@@ -61,6 +65,7 @@ _MODULES = {
     "core.cadence": ("Cadence",),
     "core.charts": ("Bar", "bars"),
     "core.completeness": ("Completeness",),
+    "core.delivery_targets": ("RefreshView", "Statement", "Webhook"),
     "core.events": ("Operation",),
     "core.feeds": ("Partition",),
     "core.late_policy": ("Late",),
@@ -72,8 +77,10 @@ _MODULES = {
     "core.spans": ("Span",),
     "core.waits": ("Wait",),
     "core.resources": ("Resources",),
+    "core.compact": ("Compact",),
     "core.retention": ("Retention",),
     "orchestration.execute.assets": ("feed_asset",),
+    "orchestration.execute.compacted_copy": ("compacted_copy",),
     "orchestration.execute.partner_component": ("PartnerComponent",),
     "orchestration.execute.profiled": ("profiled",),
     "orchestration.execute.topics_component": ("TopicsComponent",),
@@ -83,6 +90,7 @@ _MODULES = {
     "orchestration.declare.event_tables": ("event_table",),
     "orchestration.declare.input_specs": ("Input", "Watermark", "foreign_feed"),
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
+    "orchestration.declare.on_change": ("on_change",),
     "orchestration.declare.state_tables": ("state_table",),
     "orchestration.declare.topic_tables": ("kafka_topic",),
     "orchestration.declare.warehouse_tables": ("warehouse_table",),
@@ -107,6 +115,7 @@ __all__ = [
     "ByEvents",
     "Cadence",
     "Columns",
+    "Compact",
     "Completeness",
     "Constant",
     "DayToDate",
@@ -129,6 +138,7 @@ __all__ = [
     "Plan",
     "Profile",
     "Pull",
+    "RefreshView",
     "Regions",
     "Resources",
     "Retention",
@@ -139,20 +149,24 @@ __all__ = [
     "Span",
     "SqlTable",
     "StateTablesComponent",
+    "Statement",
     "SubPartitions",
     "TopicCounts",
     "TopicsComponent",
     "Wait",
     "Watermark",
+    "Webhook",
     "Within",
     "bars",
     "checks",
+    "compacted_copy",
     "event_table",
     "feed_asset",
     "foreign_feed",
     "is_clean",
     "kafka_topic",
     "merge_by_key",
+    "on_change",
     "profiled",
     "read",
     "reject",
@@ -177,7 +191,7 @@ def __getattr__(name: str) -> Any:
 
 @contextmanager
 def _no_collections() -> Generator[None]:
-    """Switch off Python's collector for an import: it would scan all that Dagster has loaded, and free nothing."""
+    """Switch off garbage collection for an import: it would scan all that Dagster has loaded, and free nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -19,10 +19,10 @@ BEAT_SECONDS = 5.0
 """Seconds between two signs of life."""
 
 FRESH_SECONDS = 60.0
-"""Age in seconds from which a sign of life no longer counts. It is above the longest look of a service that works."""
+"""Age in seconds from which a sign of life no longer counts. No round of a working service's loop takes so long."""
 
 FOLDER = "services"
-"""The folder in the home with the files."""
+"""The folder for these files, in the home folder."""
 
 LONGEST_FILE = 65_536
 """Maximum number of bytes that are read of a file."""
@@ -35,7 +35,7 @@ Beat = Callable[[Callable[[], Figures]], None]
 
 
 class NotReady(FeedAssetsError):
-    """A service does not work, or not yet."""
+    """A service does not work, or is not ready yet."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SignOfLife:
 
 
 def no_beat(_: Callable[[], Figures]) -> None:
-    """Give no sign of life, as in tests and commands that end."""
+    """Give no sign of life. Tests use this, and commands that are not services."""
 
 
 class Heartbeat:
@@ -77,13 +77,13 @@ class Heartbeat:
             new.rename(self._path)
 
     def close(self) -> None:
-        """Remove the file, so that a service that ended in order is not taken for one that hangs."""
+        """Remove the file, so that a service that ended normally is not taken for one that hangs."""
         with suppress(OSError):
             self._path.unlink()
 
 
 def signs(folder: Path) -> tuple[SignOfLife, ...]:
-    """Return the signs of life in a home folder, by service and host. Leave out files that are not ours."""
+    """Return the signs of life in a home folder, by service and host. Leave out files of another form."""
     held = (_sign(path) for path in sorted((folder / FOLDER).glob("*@*.json")))
     return tuple(each for each in held if each)
 

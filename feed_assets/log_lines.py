@@ -4,8 +4,10 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from feed_assets.core.control_characters import printable
 from feed_assets.core.secrets import masked
@@ -15,11 +17,14 @@ OURS = "feed_assets"
 
 _COMMAND = "feed-assets"
 
+_make_record = logging.getLogRecordFactory()
+_formatter = logging.Formatter()
+
 
 def write(message: str, level: str = "info", prefix: str = "feed-assets: ") -> None:
     """Write a message of this process to stderr. Escape control characters, except line ends and tabs.
 
-    `prefix` comes before a line for people, and `level` is in a JSON line.
+    Only a text line has the `prefix`, and only a JSON line has the `level`.
     """
     if _json_lines.service:
         sys.stderr.write(json_line(datetime.now(UTC), level, _json_lines.service, message))
@@ -46,8 +51,27 @@ def as_json(service: str) -> None:
     logger.propagate = False  # Otherwise the handlers of Dagster's processes write each line once more.
 
 
+def escape_records() -> None:
+    """Escape control characters in later lines of our loggers, whichever handler writes them."""
+    logging.setLogRecordFactory(_escaped_record)
+
+
+def _escaped_record(*arguments: Any, **options: Any) -> logging.LogRecord:
+    """Return a log record. If it is ours, its message and stack trace have no control characters."""
+    record = _make_record(*arguments, **options)
+    name: str | None = record.name  # `logging.makeLogRecord` makes a record without a name, and then fills it.
+    if name and name.partition(".")[0] == OURS:
+        with suppress(Exception):  # The handler reports a message that cannot be formatted.
+            text = record.getMessage()
+            if (escaped := printable(text)) != text:
+                record.msg, record.args = escaped, ()
+            if record.exc_info:
+                record.exc_text = printable(_formatter.formatException(record.exc_info))
+    return record
+
+
 def as_text() -> None:
-    """Take `as_json` back."""
+    """Undo `as_json`: write later messages as text."""
     _json_lines.service = ""
     logger = logging.getLogger(OURS)
     logger.removeHandler(_json_lines)

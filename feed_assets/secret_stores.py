@@ -13,19 +13,20 @@ ANSWER_SECONDS = 15.0
 """Seconds that AWS has for one secret. Credentials, DNS and repeated requests are included."""
 
 REQUEST_SECONDS = 5.0
-"""Seconds until a silent request is repeated: one lost packet ends no run."""
+"""Seconds after which a request without an answer is repeated, so that one lost packet does not end a run."""
 
 SECRET, PARAMETER = "aws-secretsmanager:", "aws-ssm:"
 """The prefixes of a reference to a secret of Secrets Manager, and to a parameter of the Parameter Store.
 
-Messages show them: what follows a plain `secret:` would be hidden as a password.
+Messages show these references. With a plain `secret:` as the prefix, the rest would be hidden like a password.
 """
 
 
 def resolved(variable: str, text: str) -> str:
     """Return the text of a variable, or the secret that it refers to.
 
-    A process reads each secret once, at the first use. It keeps the secret, but no error.
+    A process reads each secret once, at the first use. The secret is kept in memory. After an error, the next call asks
+    AWS again.
 
     Raises:
         SecretUnavailable: AWS does not have the secret, refuses it, or does not answer within `ANSWER_SECONDS`.
@@ -55,10 +56,10 @@ def _read(reference: str) -> str:
     call = _secret if reference.startswith(SECRET) else _parameter
     name = reference.partition(":")[2]
     try:
-        text = in_time(lambda: call(name), lambda: time.monotonic() > until, ())
+        text = in_time(lambda: call(name), lambda: time.monotonic() > until)
     except TimeoutError:
         raise TimeoutError(f"no answer within {ANSWER_SECONDS:g} s") from None
-    return text.rstrip("\r\n")  # A file or an editor often ends with a newline, which `$(…)` of a shell drops, too.
+    return text.rstrip("\r\n")  # Editors often end a file with a newline, which `$(…)` of a shell drops, too.
 
 
 def _secret(name: str) -> str:
@@ -75,7 +76,7 @@ def _parameter(name: str) -> str:
 
 
 def _client(service: str) -> Any:
-    """Return a client, which the caller closes: a process that forks runs keeps no connection."""
+    """Return a client. The caller must close it, because a process must have no open connection when it forks a run."""
     # Imported here: boto3 takes 0.3 s, and few processes need it.
     import boto3  # pyright: ignore[reportMissingTypeStubs]
     from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]

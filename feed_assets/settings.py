@@ -126,7 +126,7 @@ class Settings(Declaring):
     max_requests: int = Field(default=100, ge=1)
     """Maximum number of runs that a sensor requests in one tick.
 
-    For late data, maximum number of partitions for each dataset. The rest follow in later ticks.
+    For late data, it is the maximum number of partitions of each dataset. The rest follow in later ticks.
     """
 
     history_days: int = Field(default=7, ge=0, le=36_500)
@@ -181,9 +181,9 @@ class Settings(Declaring):
     """
 
     slower_factor: Times = Field(default=2, ge=0, le=1_000_000)
-    """Factor by which a dataset's newest code may slow down its updates by events.
+    """Factor by which updates of a dataset with `by_events` may take longer with its newest code than before.
 
-    A greater slowdown opens an alert; 0 means that no alert opens.
+    A greater factor opens an alert; 0 means that no alert opens.
     """
 
     alert_webhook: Webhook | None = None
@@ -221,10 +221,10 @@ class Settings(Declaring):
     """Seconds after which the receiver publishes what it has accepted."""
 
     receiver_flush_bytes: int = Field(default=32 << 20, ge=1)
-    """Bytes of accepted events after which the receiver publishes earlier."""
+    """Bytes of accepted events after which the receiver publishes before `receiver_flush_seconds` are over."""
 
     receiver_events_per_second: float = Field(default=10_000, gt=0)
-    """Number of events that the receiver accepts with one key in a second. In a burst, it accepts ten times as many."""
+    """Number of events that the receiver accepts of one partner in a second. A burst may have ten times as many."""
 
     kafka: Conf = Secret[dict[str, str]]({})
     """Configuration of Kafka's clients as a JSON object: `bootstrap.servers`, and settings for authentication."""
@@ -257,7 +257,10 @@ class Settings(Declaring):
     @field_validator("*", mode="before")
     @classmethod
     def _read_reference(cls, value: object, info: ValidationInfo) -> object:
-        """Return the secret that the variable of a secret setting refers to. Other settings refer to nothing."""
+        """Return the secret that the variable of a secret setting refers to.
+
+        Return the value of any other setting unchanged.
+        """
         name = str(info.field_name)
         return resolved(_variable(name), value) if isinstance(value, str) and _is_secret(name) else value
 
@@ -269,7 +272,10 @@ class Settings(Declaring):
 
     @property
     def queues(self) -> dict[str, BlackboardLocation]:
-        """Return the blackboards whose stores report writes to a queue, by name. Our own blackboard has the name ''."""
+        """Return, by name, the blackboards whose store sends a message to a queue after each write.
+
+        Our own blackboard has the name ''.
+        """
         places = {"": self.place(None), **self.blackboards.get_secret_value()}
         return {name: each for name, each in places.items() if each.queue}
 
@@ -326,7 +332,7 @@ class Settings(Declaring):
 
 
 def expand(url: str) -> str:
-    """Return a URL as declared. For `env:NAME`, return the variable's value: passwords do not belong into definitions.
+    """Return a URL as declared. For `env:NAME`, return the variable's value: passwords do not belong in definitions.
 
     If the variable refers to a secret of AWS, return the secret. Raise InvalidDefinition if the variable is missing, or
     its value has a raw `#`, which ends a URL; raise SecretUnavailable if AWS does not give the secret.
@@ -358,8 +364,12 @@ _BY_VARIABLE = "env:"
 
 @cache
 def settings() -> Settings:
-    """Return the settings of this process, which are read once. Report variables that are not settings on stderr."""
+    """Return the settings of this process, which are read once.
+
+    Write a line to stderr about variables that are not settings.
+    """
     config = Settings()
+    log_lines.escape_records()
     if config.logs == "json":
         log_lines.as_json(log_lines.service_of(sys.argv))
     _say_unknown(os.environ)
@@ -387,7 +397,7 @@ def _in_words(error: ErrorDetails) -> str:
     `@`, because a mistyped URL may contain a password.
     """
     name, *path = error["loc"]
-    if name == "targets":  # The second step is the kind of the target, which the JSON does not have there.
+    if name == "targets":  # The second step of the path is the target's kind. The JSON does not have it there.
         path = [*path[:1], *path[2:]]
     held = "" if _is_secret(str(name)) or "@" in str(error["input"]) else f" is {masked(str(error['input']))!r}"
     where = "".join(f"[{step!r}]" for step in path if step != "[key]")
@@ -397,7 +407,7 @@ def _in_words(error: ErrorDetails) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Return whether a setting is secret: its type is one of pydantic's that print no value."""
+    """Return whether a setting is secret: its type is one of pydantic's types that hide the value."""
     return "Secret" in str(Settings.model_fields[name].annotation)
 
 

@@ -115,7 +115,7 @@ def test_a_command_is_in_the_readme(command):
 
 
 def test_every_command_in_the_docs_exists():
-    groups = "connector|events|feed|kafka|late|ledger|receive keys|state|warehouse"
+    groups = "connector|events|feed|kafka|late|ledger|receive keys|state|subscriptions|warehouse"
     named = {*re.findall(rf"`feed-assets ((?:(?:{groups}) )?[a-z][a-z-]*)", ALL)}
     assert named
     assert named - {"feed", "receive"} <= set(COMMANDS)

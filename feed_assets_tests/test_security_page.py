@@ -25,10 +25,11 @@ from feed_assets.feeds.read import MOST_SKIPPED
 from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
-from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
+from feed_assets.intake.connections import CONNECTIONS, PER_PARTNER, PIPELINED, WITHOUT_KEY
 from feed_assets.intake.pull import KEY_BYTES, TURN
 from feed_assets.intake.pull_room import RESERVE
-from feed_assets.kafka import service
+from feed_assets.intake.unpacking import SPARED_BYTES, SPARED_OF_PARTNER
+from feed_assets.kafka import offset_range, service
 from feed_assets.kafka.dialect import JSON_CHARACTERS
 from feed_assets.kafka.schema_limits import NAME_CHARACTERS
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
@@ -82,7 +83,8 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ),
         ("schema ids that the connector looks up for one topic", f"{service.LOOKUPS} in {service.LOOKUP_SECONDS:g} s"),
         (
-            "time for these, chunks that another schema ends, long lines of short messages",
+            "time for these, chunks of another schema, long lines, messages of more than "
+            f"{1000 * offset_range.SLOW_SECONDS:g} ms",
             f"{service.EXTRA_SECONDS:g} s in {service.LOOKUP_SECONDS:g} s",
         ),
         ("schema ids that a read of a topic of events looks up", f"{topic_events.LOOKUPS}, "),
@@ -94,7 +96,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ),
         ("updates without a valid manifest, newer than any valid one, in a partition", f"{MOST_SKIPPED}"),
         ("a load's wait for a lock in PostgreSQL", f"{WAIT_SECONDS} s"),
-        ("requests under way with one key", f"{PER_KEY}"),
+        ("requests of one partner that are under way", f"{PER_PARTNER}"),
         ("requests that a connection sends before an answer", f"{PIPELINED}"),
         (
             "an object in a bucket of others",
@@ -131,4 +133,5 @@ def test_bounds_that_stand_behind_others_in_their_rows_are_those_of_the_code():
 
 
 def test_as_many_partners_as_the_page_says_take_all_connections():
-    assert ((CONNECTIONS - WITHOUT_KEY) // PER_KEY, "**Eight partners together**" in PAGE) == (8, True)
+    assert ((CONNECTIONS - WITHOUT_KEY) // PER_PARTNER, "**Eight partners together**" in PAGE) == (8, True)
+    assert (SPARED_BYTES // SPARED_OF_PARTNER, "eight others the last 8 MiB" in PAGE) == (8, True)

@@ -115,6 +115,11 @@ WRONG = {
         "TARGETS",
         json.dumps({"a": {"kind": "yarn", "url": "http://h:8088"}, "b": {"kind": "yarn", "url": "http://i:8088"}}),
     ): "TARGETS: a and b are two clusters of YARN, but Spark uses the one of HADOOP_CONF_DIR for both",
+    (
+        "WAREHOUSES",
+        '{"main": {"url": "duckdb:///data/Feed_%41ssets.v1.db"}}',
+    ): "WAREHOUSES['main']['url']: found the file Feed_Assets.v1.db, which DuckDB confuses with a schema",
+    ("WAREHOUSES", '{"main": {"url": "duckdb:///information_schema"}}'): "WAREHOUSES['main']['url']: found the file",
     ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1]: expected blackboard:PREFIX, ",
     ("EVENTS_TO", "postgresql://u:se,secret@h/d#events"): "EVENTS_TO[0]: expected blackboard:PREFIX, ",
 }

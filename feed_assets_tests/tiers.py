@@ -70,12 +70,15 @@ PLACES: dict[Tier, tuple[str, ...]] = {
     Tier.SERVERS: (
         "alerts/test_mail.py",
         "alerts/test_slow_servers.py",
+        "cli/test_code_servers.py",
         "cli/test_doctor.py",
         "cli/test_live.py",
         "cli/test_ready_check.py",
         "cli/test_rights.py",
         "deploy",
         "core/test_allotment.py",
+        "compaction",
+        "deliveries",
         "core/test_learned_needs.py",
         "feeds/test_blackboard.py::test_a_server_that_is_down_is_unavailable_and_not_empty",
         "feeds/test_shell_ends.py",
@@ -107,6 +110,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "warehouse",
     ),
     Tier.SPARK: (
+        "compaction/test_spark.py",
         "integration/test_demo.py",
         "integration/test_on_s3.py",
         "launcher/test_compute_logs.py::test_output_of_runs_is_read_from_the_bucket_without_secrets",
@@ -121,6 +125,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "spark/test_session.py::test_a_session_without_java_names_the_found_version_and_the_remedy",
     ),
     Tier.SLOW: (
+        "compaction/test_by_chance.py",
         "cli/test_as_of_now.py",
         "cli/test_deadlines_said.py",
         "cli/test_ends_of_processes.py",

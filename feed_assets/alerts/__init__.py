@@ -4,8 +4,6 @@ Each delivery is recorded per channel, after it has succeeded. If the process is
 delivered again with the same id. An alert is also delivered again if the channel's answer arrives too late.
 """
 
-import hashlib
-import hmac
 import json
 import logging
 import re
@@ -19,8 +17,8 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote
 
 from pydantic import SecretStr
 
@@ -29,13 +27,11 @@ from feed_assets.alerts.mail_clients import MailClient, TlsMailClient
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
 from feed_assets.core.message_words import excerpt, reason_of
 from feed_assets.core.time_limits import Opened, in_time, noting
+from feed_assets.core.webhooks import WebhookSilent, parts_of, post_signed
 from feed_assets.ledger import alerts
 from feed_assets.ledger.alerts import OPENED, REPORT, REPORTED, Notice
 from feed_assets.ledger.database import Ledger
 from feed_assets.settings import Settings
-
-if TYPE_CHECKING:
-    import requests
 
 _log = logging.getLogger(__name__)
 
@@ -146,19 +142,6 @@ def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
     _log.log(level, "%s %s %s", kind, notice.name, _words(notice), extra={ALERT: notice.name})
 
 
-def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
-    """Return the parts of a URL. Return None if it is invalid or has another scheme.
-
-    The caller gets no reason, because any part of the URL may be a password.
-    """
-    text = url.get_secret_value()
-    with suppress(ValueError):  # urlsplit failed, or the port is no number
-        parts = urlsplit(text)
-        if parts.scheme in schemes and parts.hostname and parts.port != 0 and text.isprintable():
-            return parts
-    return None
-
-
 @dataclass(frozen=True)
 class _Webhook:
     """A channel that posts a signed body. docs/operations.md shows how the receiver checks the signature."""
@@ -168,31 +151,19 @@ class _Webhook:
     host: str
 
     def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
-        from requests import RequestException  # imported here, because most processes never post
-
-        body = _body(notice, now)
-        signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
-        headers = {"Content-Type": "application/json", "X-Feed-Assets-Signature": f"sha256={signature}"}
-        # Redirects are not followed: they turn a POST into a GET without the alert. The answer's body is not read.
-        options: dict[str, Any] = {"headers": headers, "allow_redirects": False, "stream": True}
-        url, options["timeout"] = self.url.get_secret_value(), CHANNEL_SECONDS
         try:
-            with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
-                status = answer.status_code
-        except RequestException as error:  # the error's text contains the whole URL
-            raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
+            status = post_signed(
+                self.url,
+                self.secret,
+                _body(notice, now),
+                content_type="application/json",
+                seconds=CHANNEL_SECONDS,
+                opened=opened,
+            )
+        except WebhookSilent as error:
+            raise AlertChannelDown(f"the webhook at {self.host} {error}.") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
-
-
-def _session(url: SecretStr, opened: list[Opened]) -> "requests.Session":
-    from requests.utils import get_auth_from_url
-
-    from feed_assets.core.http_sessions import listing_session
-
-    session, named = listing_session(opened), get_auth_from_url(url.get_secret_value())
-    session.auth = named if any(named) else session.auth
-    return session
 
 
 def _webhook(settings: Settings) -> _Webhook | None:
@@ -204,7 +175,7 @@ def _webhook(settings: Settings) -> _Webhook | None:
             "FEED_ASSETS_ALERT_WEBHOOK is set and FEED_ASSETS_ALERT_SECRET is not: expected the key that signs the "
             "alerts. Set it to a long random text, and give it to the receiver."
         )
-    parts = _parts(url, "https", "http")
+    parts = parts_of(url, "https", "http")
     if not parts:
         raise InvalidSetting("FEED_ASSETS_ALERT_WEBHOOK is not a URL to post to: expected https://host/path.")
     return _Webhook(url, secret, str(parts.hostname))
@@ -288,8 +259,9 @@ def _mail(settings: Settings) -> _Mail | None:
         )
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
         raise InvalidSetting(f"{wrong[0]!r} is not a mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
-    parts = _parts(url, "smtp", "smtps")
-    # An unescaped `/` or `#` in a password ends the host too early. The "host" is then part of a secret: do not use it.
+    parts = parts_of(url, "smtp", "smtps")
+    # If a password has an unescaped `/` or `#`, the parser ends the host there. The "host" is then part of a secret: do
+    # not use it.
     if not parts or parts.path.strip("/") or parts.query or parts.fragment:
         raise InvalidSetting(_NO_SERVER)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

@@ -16,4 +16,4 @@ class MailClient(smtplib.SMTP):
 
 
 class TlsMailClient(MailClient, smtplib.SMTP_SSL):
-    """The same with TLS from the start."""
+    """A mail client that uses TLS from the start."""

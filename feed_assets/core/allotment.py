@@ -1,4 +1,4 @@
-"""Rules for which run gets which compute target: the queue of the requests that wait."""
+"""Rules for which run gets which compute target. Requests that wait for a target form a queue."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ from feed_assets.core.resources import Amount, Resources, in_gib
 from feed_assets.core.target_room import Room
 
 STEP = timedelta(minutes=10)
-"""Time of waiting that counts as much as one more of priority, and after which a target is kept for a request.
+"""Waiting time that raises the priority of a request by one. After this time, a target is kept for the request.
 
-Until then, smaller requests may go first where there is too little room for it.
+Until then, smaller requests may take room that is too small for the request.
 """
 
 NEEDS = "it needs "
@@ -24,7 +24,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A request for resources, of one run. It waits since `since` (UTC)."""
+    """A request of one run for resources. It has waited since `since` (UTC)."""
 
     name: str
     resources: Resources
@@ -42,12 +42,12 @@ class QueueEntry:
     def place(self, now: datetime) -> tuple[bool, int, datetime, str, str]:
         """Return the sort key: new partitions before history, then by priority, then longest waiting first.
 
-        Each STEP of waiting raises the priority by one, so no priority is overtaken for ever.
+        Each STEP of waiting raises the priority by one. So no request waits for ever behind higher priorities.
         """
         return self.is_history, -(self.resources.priority + self._steps(now)), self.since, self.output, self.name
 
     def has_waited(self, now: datetime) -> bool:
-        """Return whether a target is kept for the request."""
+        """Return whether the request has waited so long that a target is kept for it."""
         return self._steps(now) >= 1
 
     def _steps(self, now: datetime) -> int:
@@ -64,14 +64,14 @@ class Placement:
 
 
 class Nowhere(str):
-    """The reason in words why no target will ever hold a request, as long as settings and targets are the same."""
+    """The reason why no target can hold a request until the settings or the targets change."""
 
     __slots__ = ()
 
 
 @dataclass
 class _Pass:
-    """One pass over the queue: the rooms that are left, and the targets that are kept for a request in front."""
+    """One pass over the queue: the remaining rooms, and by target the request for which the target is kept."""
 
     rooms: dict[str, Room]
     kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
@@ -92,10 +92,10 @@ class _Pass:
         return self._why(request, fitting)
 
     def _keep(self, request: QueueEntry, fitting: Mapping[str, Room], now: datetime) -> None:
-        """Keep the largest target free for a request that has waited long. Otherwise small ones would overtake it.
+        """Keep the largest target free for a request that has waited long. Otherwise smaller requests would go first.
 
         The choice depends only on sizes and names, so it is the same in each pass while the target is online. A target
-        is not kept if others than our runs use so much of it that the end of our runs would not suffice.
+        is not kept if other programs use so much of it that the request would not fit even after our runs have ended.
         """
         if request.has_waited(now):
             usable = {name: room for name, room in fitting.items() if name not in self.kept}
@@ -130,25 +130,25 @@ class _Pass:
 
 
 def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime) -> dict[str, Placement | str]:
-    """Return for each request in the queue, by its name, its target, or the reason in words why it waits.
+    """Return the placement of each request, or the reason why the request waits. The keys are the requests' names.
 
-    A request takes the least busy target that fits. Requests are served in the order of `QueueEntry.place`. One that
-    finds no room lets those behind it pass until it has waited for STEP. From then on, a target is kept for it: nobody
-    behind it gets room there. So this target's runs end, and the request gets its room.
+    Requests are served in the order of `QueueEntry.place`. Each takes the least busy target with room. A request
+    without room lets later requests pass until it has waited for STEP. From then on, a target is kept for it: no later
+    request gets room there. So the runs on this target end, and the request gets its room.
     """
     going = _Pass({**rooms})
     return {request.name: going.place(request, now) for request in sorted(queue, key=lambda each: each.place(now))}
 
 
 def possible(needed: Resources, declared: Resources, rooms: Mapping[str, Room]) -> Resources:
-    """Return learned resources with no more cores than the largest open target has. What is declared is always kept."""
+    """Return learned resources with only as many cores as an open target can hold, but no fewer than declared."""
     open_rooms = {name: room for name, room in rooms.items() if not room.closed}
     fewer = (with_cores(declared, cores) for cores in range(needed.cores, declared.cores, -1))
     return next((each for each in fewer if _fitting(each, open_rooms)), declared)
 
 
 def _fitting(resources: Resources, rooms: Mapping[str, Room]) -> dict[str, Room]:
-    """Return the targets that could hold a request if they were empty. An offline target's size is unknown."""
+    """Return targets that could hold a request if they were empty, and closed targets: their size may be unknown."""
     return {
         name: room
         for name, room in rooms.items()
@@ -161,7 +161,7 @@ def _is_named(resources: Resources, name: str, room: Room) -> bool:
 
 
 def _may_fit(resources: Resources, rooms: Mapping[str, Room]) -> bool:
-    """Return whether a target that is too small now may grow: a machine of it may be down, or not up yet."""
+    """Return whether a target that is too small now may grow: one of its machines may be down, or not up yet."""
     return any(room.may_grow for name, room in rooms.items() if _is_named(resources, name, room))
 
 
@@ -179,7 +179,7 @@ def _why_none(resources: Resources, rooms: Mapping[str, Room]) -> str:
 
 
 def _largest(room: Room, resources: Resources) -> str:
-    """Return the memory of the largest machine in words: one executor of a run must have room there."""
+    """Describe the memory of the largest machine: one executor of a run must have room there."""
     if not room.workers:
         return ""
     largest, executor = max(each.total.memory for each in room.workers), room.executor_memory(resources)

@@ -1,4 +1,4 @@
-"""Rules for how the ledger records a run that raised an error. Only a failure of the build itself counts as attempt."""
+"""Rules for how the ledger records a run that raised an error. Only a failure of the build counts as an attempt."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ ATTEMPTS = frozenset({FAILED, REFUSED})
 
 NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run builds the partition.
-    MixedInputs,  # The run read nothing: the missing update is on its way.
+    MixedInputs,  # The run read nothing: a fitting update is on its way.
     NoValidUpdate,  # The run read nothing. Once there is an update, the run has another input.
     ResourcesBusy,  # The run built nothing.
     ServiceUnavailable,

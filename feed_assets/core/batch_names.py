@@ -89,27 +89,27 @@ def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -
 def version_of(pins: Iterable[Pin]) -> str:
     """Return one version for the rows of several batches: the sum of their versions.
 
-    A range has the same version as all batches that it replaces together. So a compaction gives readers nothing new to
-    read.
+    The version of a range equals the sum of the versions of the batches that it replaces. So a compaction gives readers
+    nothing new to read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
 
 def set_version(pins: Iterable[Pin]) -> str:
-    """Return the version of a set of batches:
+    """Return the version of a set of batches.
 
-    the sum of their versions (`version_of`) if one of the batches is ours, otherwise a digest of all pins.
+    It is the sum of their versions (`version_of`) if one of the batches is ours, otherwise a digest of all pins.
     """
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions whose batches have the same rows in two sets of pins.
+    """Return the partitions whose batches have the same rows in two sets of pins, although batches were combined.
 
     A pin records an update that a run read.
 
-    Batches may have been combined: then one batch, named by a range of numbers, stands for several in the other set.
+    A combined batch is named by a range of numbers. Skip partitions that have no combined batch in either set.
     """
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
@@ -127,12 +127,12 @@ def covers(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
 
 
 def is_whole(pins: Iterable[Pin]) -> bool:
-    """Return whether the slices that a run read of each event table run from the table's beginning without a hole."""
+    """Return whether the slices of each event table start at the table's beginning and have no holes."""
     return all(_reach(mine, "") >= mine[-1].end for mine in _intervals(pins).values())
 
 
 def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
-    """Return by event-table partition the intervals of markers that were read, in order."""
+    """Return the intervals of markers that were read, in order. The keys are event-table partitions."""
     intervals: dict[Partition, list[Interval]] = {}
     for pin in sorted(pins, key=lambda each: (each.start or "", each.update_id)):
         if pin.is_slice:
@@ -141,7 +141,7 @@ def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
 
 
 def _reach(read: Iterable[Interval], start: str) -> str:
-    """Return the marker that consecutive intervals from `start` on reach without a hole."""
+    """Return the last marker that intervals cover without a hole, beginning at `start`."""
     for each in read:
         start = max(start, each.end) if (each.start or "") <= start else start
     return start
@@ -150,7 +150,7 @@ def _reach(read: Iterable[Interval], start: str) -> str:
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
     """Leave out pins of older batches of our own appendable datasets.
 
-    Of each partition, only the last batch stays: events are about whole partitions, and the last batch has the
+    Only the last batch of each partition stays: events are about whole partitions, and the last batch has the
     correlation id of the partition's last event.
     """
     last: dict[Partition, Pin] = {}
@@ -170,7 +170,7 @@ def interval_of(pin: Pin) -> Interval:
 
 
 def overlap(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
-    """Return whether two sets of pins contain slices (ranges of rows) of an event table that overlap."""
+    """Return whether a slice (range of rows) in one set of pins overlaps a slice of the same table in the other set."""
     of = {pin.partition: interval_of(pin) for pin in other_pins if pin.is_slice}
     return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
 

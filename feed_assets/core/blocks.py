@@ -5,7 +5,7 @@ from itertools import permutations, product
 from math import prod
 
 Point = tuple[int, ...]
-"""A partition as its index in each dimension. Neighbours differ by one in one dimension."""
+"""A partition as its index in each dimension. Neighbouring partitions differ by one in one dimension."""
 
 
 def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:

@@ -1,4 +1,4 @@
-"""Schedules by which partitions and events are expected. They are late if they do not arrive within the tolerance.
+"""Schedules by which partitions and events are expected. Both are late if they do not arrive within the tolerance.
 
 If a feed has time partitions, each partition is watched by itself: see `core.expected_partitions`.
 """
@@ -19,7 +19,7 @@ from feed_assets.core.windows import zone_of
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
 _TICKS = 1000
-"""Number of ticks among which a cron's longest pause is searched: enough for the nights and weekends that it skips."""
+"""Number of ticks in which a cron's longest pause is searched: enough for crons that skip nights and weekends."""
 
 
 @typed
@@ -27,10 +27,13 @@ _TICKS = 1000
 class Cadence:
     """Schedule by which partitions or events are expected: the ticks of a cron, or the arrival of later partitions.
 
-    A time partition is expected at the first tick at or after its end, and is late until it arrives. Without a cron, it
-    is expected when a later partition has arrived. If the cron has more ticks than there are partitions, or partitions
-    have no time, an event is expected at each tick. If clocks change, ticks follow Debian's cron: a tick in the skipped
-    hour moves to the end of that hour. A tick in the repeated hour happens once.
+    A time partition is expected at the first tick at or after its end. Without a cron, it is expected when a later
+    partition has arrived. An expected partition is late after the tolerance. If the cron has more ticks than there
+    are partitions, or partitions have no time, an event is expected at each tick.
+
+    If clocks change, ticks follow Debian's cron. A tick in the skipped hour moves to the end of that hour, and a tick
+    in the repeated hour happens once. If the cron's minutes or hours begin with `*`, ticks follow the clock instead:
+    there is no tick in the skipped hour, and the ticks of the repeated hour happen twice.
 
     Args:
         cron: A cron of five fields, such as `0 6 * * *`. None means: partitions may come at any time, but no time
@@ -83,7 +86,7 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
 
 
 def longest_pause(cadence: Cadence) -> timedelta | None:
-    """Return the longest time that may pass between two events, by `_TICKS` ticks. Return None without a cron."""
+    """Return the longest pause between two ticks, plus twice the tolerance. Return None without a cron."""
     if cadence.cron is None:
         return None
     ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]
@@ -109,7 +112,7 @@ def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
     zone = ZoneInfo(zone_of(timezone))
     if _is_of_the_clock(cron):
         return _clock_tick_after(cron, zone, moment)
-    # In a repeated hour CronSim returns the first of two equal clock times, even if it starts between them.
+    # In a repeated hour CronSim returns the first of two equal clock times, even if the search starts between them.
     ticks = CronSim(cron, moment.astimezone(zone))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)
 
@@ -124,7 +127,7 @@ def _is_of_the_clock(cron: str) -> bool:
 
 
 def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Return the first tick after a moment, by local clock times. CronSim fails if clocks change by half an hour."""
+    """Return the first tick after a moment, by local clock times. With a zone, CronSim fails at half-hour changes."""
     local = moment.astimezone(zone)
     first, second = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     later = _shown_after(cron, zone, local.replace(tzinfo=None), moment)
@@ -148,7 +151,7 @@ def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -
 
 
 def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:
-    """Return the last tick (UTC) at or before a moment. Every cron that has ticks has such a tick."""
+    """Return the last tick (UTC) at or before a moment. Such a tick exists for every valid cron."""
     back = CronSim(cron, (moment + _INSTANT).astimezone(ZoneInfo(zone_of(timezone))), reverse=True)
     last_tick = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
     while (

@@ -35,8 +35,8 @@ def plan(start: int, end: int, limit: int, schema_starts: Iterable[int] = ()) ->
     Args:
         start: The first offset.
         end: The offset after the last one.
-        limit: Number of offsets between two grid lines, and so the most messages of a chunk.
-        schema_starts: Offsets of messages whose schema differs from that of the message before.
+        limit: The most messages of a chunk. Chunks also end at each multiple of this number.
+        schema_starts: Offsets of messages whose schema differs from the previous message's schema.
 
     Returns:
         The ranges, consecutive from `start` to `end`; an empty tuple if `start` is not before `end`.

@@ -52,7 +52,7 @@ class Completeness:
 
     Args:
         grains: Sizes of windows: minutes that divide an hour, `hour`, `day`. Counts are reported for windows of the
-            smallest size, and only these are judged by the ratio. A larger window is complete when all smaller windows
+            smallest size, and the ratio judges only these windows. A larger window is complete when all smaller windows
             in it are complete.
         ratio: The share of the source's records that makes a window complete, such as `99.995%`.
         tiers: The names of the sources whose counts must all be reached; by default every source that reported a count.
@@ -99,9 +99,10 @@ def judge(
     Args:
         ingested: Records that were ingested; 0 if no part has any.
         sources: Records by tier, for tiers that have reported them.
-        tiers: The tiers whose counts must be reached. () means every tier that reported a count; at least one must.
+        tiers: The tiers whose counts must be reached. () means every tier that reported a count. In this case at least
+            one tier must report.
         ratio: The share of each tier's records that makes the window complete.
-        offsets: The comparison of its offsets.
+        offsets: The problems of the window's offsets.
 
     Returns:
         Open while a tier has not reported, too few records were ingested, or some offsets are in no part. Complete with
@@ -153,7 +154,7 @@ def _share(ingested: int, expected: int) -> str:
 def combined(states: Mapping[WindowState, int], expected: int) -> WindowState:
     """Return the state of a larger window. `states` has the number of its children by state.
 
-    All `expected` children must be done.
+    The window is open unless all `expected` children are done and none is invalid.
     """
     if states.get(WindowState.INVALID) or sum(states.get(each, 0) for each in DONE) < expected:
         return WindowState.OPEN

@@ -107,5 +107,5 @@ def _speaker(pin: Pin, newest: Newest) -> Pin:
 
 
 def _data(pin: Pin) -> str:
-    """Return what identifies the data that a pin refers to: a version, or the end marker of an event table's slice."""
+    """Return the identity of a pin's data: a version, or the end marker of an event table's slice."""
     return pin.update_id if pin.is_slice else pin.version

@@ -1,9 +1,9 @@
-"""Escapes for control characters in foreign text, which must never reach a terminal."""
+"""Escapes for control characters in foreign text. Such characters must never reach a terminal."""
 
 from unicodedata import category
 
 _ACTED_ON = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of characters that move the cursor, set colors or titles, or reverse the direction of what follows."""
+"""Categories of characters that move the cursor, set colors or titles, or reverse the direction of later text."""
 
 
 def printable(text: str) -> str:

@@ -23,7 +23,7 @@ DELIMITERS = (",", ";", "\t", "|")
 """Delimiters to try if the declared one does not occur."""
 
 HEAD_BYTES = 65_536
-"""Number of bytes at the beginning of a file that are checked. More are checked if these contain no line end."""
+"""Number of bytes at the beginning of a file that are checked. If they contain no line end, more bytes are checked."""
 
 LINE_END_BYTES = 6
 """Number of bytes of CR CR LF in UTF-16. A line end closer to the end of the data may be cut off."""
@@ -211,7 +211,7 @@ def encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
 
 
 def _line_end(text: str, dialect: CsvDialect) -> Literal["\n", "\r", "\r\r\n"]:
-    """Return the line end of the first record: CR or LF. CR LF, or no line end, counts as LF."""
+    """Return the line end of the first record: CR, LF or CR CR LF. CR LF, or no line end, counts as LF."""
     quote = re.escape(dialect.quote or "")
     in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
     match = re.match(rf"(?>(?:[^{quote}\r\n]{in_quotes})+)(\r\r\n|\r(?!\n|\Z))", text)

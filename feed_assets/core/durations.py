@@ -26,8 +26,8 @@ class Duration:
 class Trend:
     """The durations under one version of the second table's code.
 
-    `change` compares the median with that of the previous version (`against`): 0.5 means 50 % longer. Both are None for
-    the first version.
+    `change` compares the median with the median of the previous version (`against`): 0.5 means 50 % longer. `change` is
+    None if the previous median is 0. Both fields are None for the first version.
     """
 
     code_version: str | None
@@ -40,7 +40,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class DurationComparison:
-    """The newest version with enough updates, compared with the last version before it that has enough."""
+    """The newest version with enough updates, compared with the previous version that also has enough."""
 
     new: Trend
     old: Trend

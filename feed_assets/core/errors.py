@@ -123,7 +123,7 @@ class SparkUnavailable(ServiceUnavailable):
     """A Spark session cannot be started or reached, or has ended: no Java, no cluster, no Connect server."""
 
     refusal: str | None = None
-    """Spark's words if it was started and refused. None for all other reasons, such as a missing Java."""
+    """Spark's message if Spark was started and refused the session. None for other reasons, such as a missing Java."""
 
 
 class SparkDied(SparkUnavailable):
@@ -135,7 +135,7 @@ class StartRefused(FeedAssetsError):
 
 
 class TargetLost(FeedAssetsError):
-    """A run's compute target stopped answering, or starts Spark for no dataset. The run is tried on another target."""
+    """A run's target stopped answering, or does not start Spark for several datasets. The run tries another target."""
 
 
 class ResourcesBusy(FeedAssetsError):
@@ -155,7 +155,7 @@ class KafkaUnavailable(ServiceUnavailable):
 
 
 class ChunkDiffers(KafkaUnavailable):
-    """A different chunk exists under the key: another process cut it, and may have signalled it."""
+    """A different chunk exists under the key of a new chunk: another process wrote it, and may have signalled it."""
 
 
 class NoTopic(KafkaUnavailable):
@@ -255,11 +255,11 @@ class NotOurs(FeedAssetsError):
 
 
 class UpdateAbandoned(FeedAssetsError):
-    """The objects under a claimed update differ from the written ones, or its id cannot be used. The id is given up."""
+    """A claimed update has other objects than its run wrote, or its id cannot be used. The run gives the id up."""
 
 
 class UnstableRejects(FeedAssetsError):
-    """A second evaluation of a function rejected other records. Some records would be lost, or duplicated."""
+    """A second evaluation of a function rejected other records than the first. Records would be lost, or duplicated."""
 
 
 class UpdateChanged(FeedAssetsError):
@@ -308,6 +308,18 @@ class AlertNotDelivered(FeedAssetsError):
 
 class AlertChannelDown(AlertNotDelivered):
     """A channel accepts no alerts at the moment: it does not answer, or refuses the sender."""
+
+
+class DeliveryFailed(FeedAssetsError):
+    """A target of a subscription did not accept a change. Delivery is retried. The message has no secrets."""
+
+
+class DeliveryRefused(DeliveryFailed):
+    """A target refused a change. After some refusals, the delivery waits for a person."""
+
+
+class DeliveryTargetDown(DeliveryFailed):
+    """A target accepts no changes at the moment. Nothing else is sent there until the next try."""
 
 
 class DemoFailed(FeedAssetsError):

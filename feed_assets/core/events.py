@@ -34,7 +34,7 @@ All markers of a table are of the same kind.
 NO_NEW_DATA = "no_new_data"
 """Context key: the update passed through this table and left no new data."""
 UPDATE_ID = "update_id"
-"""Context key: the feed update that the event reports. It covers its whole partition."""
+"""Context key: the feed update that the event reports. Such an event covers its whole partition."""
 PARENTS = "parents"
 """Context key: the correlation ids that the event's run consumed, if there were several."""
 ADDED_TO = "added_to"
@@ -51,7 +51,7 @@ _CONTEXT: Mapping[str, tuple[type, str]] = {
     UPDATE_ID: (str, "a text"),
     PARENTS: (list, "a list of texts"),
 }
-"""Context keys whose types are checked. The keys `bytes` and `code_version` are not: malformed values are ignored."""
+"""Context keys whose types are checked. Other keys are not checked: `bytes` counts as 0 if it is no integer."""
 
 LAST_VERSION = 2**63 - 1
 """The highest version of an event: the greatest bigint of a database."""
@@ -83,9 +83,10 @@ class Operation(StrEnum):
 class WriteEvent:
     """One update of a table.
 
-    `marker` is at or after the `updated_at` of every row that the event covers, and before that of every later row.
-    `event_marker` is the time of the event itself. `partition_key` is '' for a table without partitions. `context` has
-    further facts from the writer, as JSON: code_version, run, records, bytes, no_new_data, parents, and any others.
+    `marker` is at or after the `updated_at` of every row that the event covers, and before the `updated_at` of every
+    later row. `event_marker` is the time of the event itself. `partition_key` is '' for a table without partitions.
+    `context` has further facts from the writer, as JSON: code_version, run, records, bytes, no_new_data, parents, and
+    any others.
     """
 
     table_name: str
@@ -110,7 +111,7 @@ class WriteEvent:
         return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:
-        """Return the marker after which the event's data begin. `previous` is the marker of the event before it."""
+        """Return the marker after which the event's data begin. `previous` is the previous event's marker."""
         is_update = UPDATE_ID in self.context
         replaces_all = is_update or self.write_operation is Operation.OVERWRITE
         is_empty = not is_update and not self.has_new_data
@@ -266,7 +267,7 @@ def check_event(event: WriteEvent) -> None:
 
 
 def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
-    """Raise InvalidEvent for a marker too far in the future. After such an event all others would be out of order.
+    """Raise InvalidEvent for a marker too far in the future. Otherwise all later events would be out of order.
 
     A version has no time, so it always passes.
     """

@@ -49,7 +49,7 @@ def in_words(expected: Any) -> str:
 
 
 def _union_in_words(parts: Sequence[Any]) -> str:
-    """Describe alternatives. None comes first after a container: `a list of int or None` could be misread."""
+    """Describe alternatives. If one of them is a container, None is first: `a list of int or None` could be misread."""
     alternatives = [each for each in parts if each is not NoneType]
     words = [in_words(each) for each in alternatives]
     if len(alternatives) < len(parts) and any(map(_holds_others, alternatives)):
@@ -78,7 +78,7 @@ def _plain(expected: Any) -> str:
 def cure(name: str, argument: Any, wrong: Any, expected: Any) -> str:
     """Return advice on how to write an argument. `argument` is, or contains, the value `wrong`.
 
-    Return an empty text if the rest of the message says it already.
+    Return an empty text if the rest of the message already shows what to write.
     """
     if isinstance(wrong, type):  # The rest of the message already says that the class must be called.
         return ""

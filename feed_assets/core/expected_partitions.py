@@ -40,9 +40,9 @@ class Expected:
 
 
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
-    """Return the state of a watch that begins at `now`. Earlier partitions are never late.
+    """Return the state of a watch that begins at `now`. Partitions that were expected before `now` are never late.
 
-    A cron tick at `now` counts.
+    Partitions that are expected at a cron tick at `now` are watched.
     """
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
@@ -62,7 +62,7 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
 
 
 def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
-    """Return the moment up to which partitions must have arrived by now. It is never before `upto`.
+    """Return the moment up to which partitions must have arrived by now, at least `expected.upto`.
 
     A partition that ended at or before this moment and is missing is late.
     """

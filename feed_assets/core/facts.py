@@ -15,7 +15,7 @@ from feed_assets.core.update_choice import Choice
 class Attempt:
     """A build that did not publish. `pins` is the digest of the pins that the build read.
 
-    None if the build failed before it pinned its inputs.
+    `pins` is None if the build failed before it pinned its inputs.
     """
 
     pins: str | None
@@ -35,11 +35,11 @@ class Built:
     consumed: tuple[Pin, ...] = ()
     """The pins that this update was built from."""
     late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """When the first data arrived that this update was not built from, by input partition, batch or window."""
+    """Arrival of the first data that this update was not built from, by input partition, batch or window."""
     attempts: tuple[Attempt, ...] = ()
-    """Builds since the publication of this update that did not publish."""
+    """Builds that did not publish, since this update was published."""
     changed: int = 0
-    """The number of the publication in the log."""
+    """The log number of the publication."""
     lost: str | None = None
     """The reason why no increment can be added to this update.
 
@@ -56,7 +56,7 @@ class KnownWindow:
         why: The reason for the state.
         records: The number of ingested records.
         changed: The log number of the last transition.
-        held: True if all data are there, and the window is open only because a window in it is bad.
+        held: True if all data are there, and the window is open only because a smaller window in it is bad.
         stale: Why a check failed before the window was made again.
         data: A digest of the counts that were reported up to the last transition.
         failed: Why a check fails, even if data are still missing.
@@ -144,5 +144,5 @@ class Facts:
     reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
     """The time that the data of an input have reached, for inputs that must reach a time."""
     costs: Mapping[Feed, float] = field(default_factory=dict[Feed, float])
-    """Cost of a run for each byte read, for datasets that weigh cost and have run."""
+    """Cost per byte that a run reads, for datasets that weigh cost and have run."""
     max_attempts: int = 3

@@ -17,7 +17,7 @@ MANIFEST_LIMIT = 64
 """Maximum number of bytes to read of a manifest. A longer manifest is always wrong."""
 
 UNREADABLE = "\ufffd"
-"""The replacement in a listed key for a character that not all stores allow. No request can use such a key."""
+"""Replacement for each character of a listed key that not all stores allow. No request can use such a key."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
@@ -225,7 +225,7 @@ class File:
 
 @dataclass(frozen=True)
 class Update:
-    """One valid update, with its files. They are from the listing by which the update was found valid."""
+    """One valid update, with its files. The files are from the listing that showed that the update is valid."""
 
     partition: Partition
     id: str

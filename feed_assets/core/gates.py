@@ -91,8 +91,8 @@ class Case:
     def _as_counted(self, pin: Pin) -> Pin | None:
         """Return the newest pin of an input whose update arrived in time to be weighed now.
 
-        That is the given pin, an earlier one, or else the pin that the output was built from. A window counts as
-        arrived when it first changes after the output was built.
+        If there is none, return the pin that the output was built from, or None. A window counts as arrived when it
+        first changes after the output was built.
         """
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
@@ -111,7 +111,7 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Return whether unconsumed events report rows of an input table, which the output must then read (again)."""
+        """Return whether unconsumed events report rows of an input table. The output must read these rows (again)."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 
@@ -122,7 +122,7 @@ class Case:
 
     @cached_property
     def without(self) -> frozenset[Partition]:
-        """Return the missing inputs that the output no longer waits for, because enough other inputs are there."""
+        """Return the missing inputs for which the output no longer waits, because enough other inputs are there."""
         goes = self.need.waits.goes_without(self.need.needed, self.lacking, self.facts.now)
         return self.lacking if goes else frozenset()
 
@@ -187,7 +187,7 @@ def _time(case: Case) -> Answer | None:
 
 
 def _inputs(case: Case) -> Answer | None:
-    """Stop a partition unless there is something to read of every input.
+    """Stop a partition unless it has all required inputs, or enough of them.
 
     Updates of incomplete propagations, which have not reached every required table, do not count.
     """
@@ -207,7 +207,7 @@ def _inputs(case: Case) -> Answer | None:
 
 
 def _enough(case: Case) -> tuple[datetime | None, list[str]]:
-    """Return from when on the output is built without its missing inputs, if enough are there, and an explanation."""
+    """Return when the output is built without its missing inputs (None if too few are there), and an explanation."""
     waits, needed = case.need.waits, case.need.needed
     if waits.after is None or not waits.may_lack(needed, case.lacking):
         nothing_of = shortened(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
@@ -250,7 +250,7 @@ def is_reprocessed(case: Case) -> bool:
 
 
 def _quality(case: Case) -> Answer | None:
-    """Stop a partition if a check of an input failed, or if its own audit failed on the same inputs."""
+    """Stop an output if a check of an input failed or is awaited, or if the output's audit failed on these inputs."""
     read = [each for each in case.need.inputs if isinstance(each, UpdateInput) and each.partition not in case.without]
     failed = [f"{each.partition} ({why})" for each in read if (why := each.problem(case.facts))]
     if failed:
@@ -297,10 +297,10 @@ def _attempts(case: Case) -> Answer | None:
 
 
 def _history(case: Case) -> Answer | None:
-    """Stop a partition if retention has pruned an update of an input that was newer than all updates left.
+    """Stop a partition if retention has pruned an update of an input that was newer than every remaining update.
 
-    A re-run would read the older update and lose rows. A batch that a range replaced is not lost: the range has its
-    rows.
+    A re-run would read the older update and lose rows. A batch is not lost if a range (one batch made of several) has
+    its rows.
     """
     pinned = {pin.partition for pin in case.pins}
     for change in case.changes if case.built.published else ():

@@ -232,7 +232,7 @@ def periods(partitions: Iterable[Shown]) -> tuple[Cell, ...]:
 
 
 def worst_first(partitions: Iterable[Shown]) -> int:
-    """Return the sort key of a row in the status grid. Rows with the worst state of a partition are first."""
+    """Return the sort key of a row in the status grid: the worst state of its partitions. Worse rows come first."""
     order = {state: number for number, state in enumerate(CellState)}
     return min((order[each.state] for each in partitions), default=len(order))
 
@@ -243,7 +243,7 @@ def _by_time(partition: Shown) -> tuple[bool, datetime, str]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Partitions of one row with the same state and verdict, in order of time. The first one's reason is shown."""
+    """Partitions of one row with the same state and verdict, in order of time. The first reason is shown."""
 
     partitions: tuple[Shown, ...]
 

@@ -120,7 +120,7 @@ def _slice(old: Pin, new: Pin) -> str:
 
 
 def _said_of_all(change: InputChange) -> str:
-    """Describe the growth of the whole source (all its partitions), if it is larger than this change."""
+    """Describe the growth of the whole source (all its partitions), if it differs from the growth of this change."""
     before, after = _source_sizes(change)
     is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
     return f" (all together {before} to {after} bytes)" if is_more else ""

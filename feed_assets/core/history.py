@@ -1,4 +1,4 @@
-"""Rules for history, which means outputs that are built long after their time: their order, and how many a day."""
+"""Rules for history (outputs that are built long after their time): the order, and the limits of a day."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from feed_assets.core.feeds import Partition
 
 Place = tuple[int, float]
-"""The sort key of an output in the queue: 0 for new outputs, 1 for history, then by the end of its window."""
+"""The sort key of an output in the queue: (0, 0) for a new output. For history: 1, and a key of its window's end."""
 
 
 class Order(StrEnum):
@@ -127,7 +127,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
 
 
 def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
-    """Return how many outputs, in order, fit into the day's limit of bytes. `sizes` are the bytes that each reads."""
+    """Return how many outputs, in order, fit into the day's limit of bytes. `sizes` are the bytes that outputs read."""
     by_bytes, count = replace(history, runs=None), 0
     spent = spent.filled(by_bytes) if spent.full == history.limits else spent
     for size in sizes:

@@ -1,4 +1,4 @@
-"""HTTP sessions for servers of others. Another thread can close their connections, and their answers have a limit.
+"""HTTP sessions for foreign servers. Another thread can close the connections, and the size of answers is limited.
 
 `time_limits.in_time` closes the connections when the time is over.
 """
@@ -8,12 +8,13 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 
+from feed_assets.core.silent_loggers import silent
 from feed_assets.core.size_limits import LimitedResponse
 from feed_assets.core.time_limits import Opened, noting
 
 
 class ListingAdapter(HTTPAdapter):
-    """An adapter that adds each connection that it opens to a list, and limits what is read of each answer."""
+    """An adapter that adds each connection that it opens to a list, and limits the bytes read of each answer."""
 
     def __init__(self, opened: list[Opened]) -> None:
         super().__init__()
@@ -28,7 +29,12 @@ class ListingAdapter(HTTPAdapter):
 
 
 class _Session(requests.Session):
-    """A session that follows no redirect: to prepare for one, requests reads and unpacks the whole answer."""
+    """A session that follows no redirect. To prepare a redirect, `requests` would read and unpack the whole answer."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request, without log lines of urllib3: they may have the whole path and query of the URL."""
+        with silent():
+            return super().send(request, **options)
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Return None: no answer leads to another request."""
@@ -37,7 +43,7 @@ class _Session(requests.Session):
 def listing_session(opened: list[Opened]) -> requests.Session:
     """Return a session that uses the environment's proxies and certificates, but no password from `~/.netrc`.
 
-    The body of an answer is read only by who asks for it.
+    The body of an answer is not read until the caller reads it.
     """
     session = _Session()
     session.stream = True

@@ -177,8 +177,8 @@ class WindowInput:
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
         """Return the pins of a state table's windows if all are complete. If `is_partial`, pin the complete windows.
 
-        Return no pins for a feed, because its updates are pinned. A feed's windows may open and complete again without
-        a changed row.
+        Return no pins for a feed, because its updates are pinned instead. The windows of a feed may open and complete
+        again without a changed row.
         """
         if self.counted:
             return ()
@@ -189,7 +189,7 @@ class WindowInput:
         """Return None, because `behind` describes what is missing."""
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:  # noqa: ARG002
-        """Describe the windows of the input that are not complete. Return None if all windows are."""
+        """Describe the windows of the input that are not complete. Return None if all are complete."""
         if not self.is_required or self._is_skipped(facts):
             return None
         if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:

@@ -36,7 +36,8 @@ class Interval:
     def grown(self, other: "Interval", previous: str | None) -> "Interval | None":
         """Return the interval that covers both. Return None if there is a hole between them.
 
-        If `other` is empty, there are no data between `previous` and its end, so this range is not a hole.
+        `previous` is the marker before `other`. If `other` is empty, there are no data between `previous` and its end,
+        so this range is not a hole.
         """
         if other.is_empty and (previous or "") <= self.end < other.end:
             return Interval(self.start, other.end)
@@ -44,7 +45,7 @@ class Interval:
 
 
 def start_of(previous: str | None, marker: str, *, replaces_all: bool, is_empty: bool) -> str | None:
-    """Return the marker after which the data begin that an event reports.
+    """Return the marker after which the data of an event begin.
 
     `previous` is the marker of its partition's previous event.
 

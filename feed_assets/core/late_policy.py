@@ -1,4 +1,4 @@
-"""Policies for late data: which data are worth a re-run, and when this is checked. `weighing` applies the policies."""
+"""Policies for late data: which data are worth a re-run, and when this is checked. `late_weighing` applies them."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _INSTANT = timedelta(microseconds=1)
 class Late:
     """Policy that decides which late data are worth a re-run, for all inputs of a dataset or for one of them.
 
-    Data are late if they arrive after the run that consumed their partition began to read. Without a threshold (growth,
+    Data are late if they arrive after the consuming run began to read their partition. Without a threshold (growth,
     files, max_age) each change causes a re-run. A restatement (less data, or other data of the same size) and a new
     input need no threshold, but also wait for a check. A withdrawn update is not late data: the output is built again
     at once, from the input's previous update.
@@ -36,15 +36,15 @@ class Late:
             measured separately.
         max_age: How long the first late data must have waited.
         files: Least number of additional files; for a state table, of changed windows.
-        cut_off: Data that arrive later than this after the partition's end are counted, but cause no re-run.
+        cut_off: Time after the partition's end. Data that arrive later are counted, but cause no re-run.
         combine: Whether `any` of the thresholds is enough, or `all` have to be met.
         check: When late data are weighed: `hourly`, `daily` or a cron, in the time zone of the partitions. By default
             at once.
         lookback: How many of the last periods are checked, or a list of periods: 0 is the period that ended last. The
             default is all periods, or with `check` the last 7.
         value_per_gb: The worth of 10^9 late bytes. If the thresholds are met, the late bytes have to be worth what the
-            run costs (FEED_ASSETS_RUN_COST), unless they have waited for `max_age`. It does not apply to windows,
-            whose bytes are not known.
+            run costs (FEED_ASSETS_RUN_COST), unless they have waited for `max_age`. This argument does not apply
+            to windows, whose bytes are not known.
 
     Raises:
         InvalidDefinition: A value is of a wrong type or too small, the growth is not a share, or `check` is not a cron.
@@ -94,7 +94,7 @@ class Periods:
 
 
 def last_check(policy: Late, periods: Periods, now: datetime) -> datetime:
-    """Return the moment of the last check: the check's last tick, or `now` without a cron."""
+    """Return the moment of the last check: the last tick of the policy's cron, or `now` without a cron."""
     return tick_upto(policy.cron, periods.zone, now) if policy.cron else now
 
 

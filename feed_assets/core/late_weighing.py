@@ -48,7 +48,7 @@ class Weighed:
     after: int = 0
     files: int = 0
     policies: str = ""
-    """A digest of the policies. If a policy changes, this is a new decision."""
+    """A digest of the policies. If a policy changes, the decision counts as new."""
 
     @property
     def rerun(self) -> bool:
@@ -160,9 +160,10 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
 
 
 def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, aging: Sequence[Growth]) -> Weighed:
-    """Return the outcome by the age of the first data in `aging`: a re-run at the first check at which they are old.
+    """Return the outcome by the age of the first data in `aging`: a re-run if they are old enough, otherwise a wait.
 
-    Return a skip if the policy has no age, or if no data can become old enough.
+    The wait ends at the first check at which they are old enough. Return a skip if there is no such check, if the
+    policy has no age, or if `aging` is empty.
     """
     if policy.max_age is None or not aging:
         return _unless(f"{explanation}: they are skipped until more data arrive")
@@ -177,7 +178,7 @@ def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, a
 def _is_enough(policy: Late, grown: Growth) -> bool:
     """Return whether the size thresholds are met.
 
-    Without thresholds, `all` requires nothing. With `any`, every change is then enough, unless the policy has an age.
+    Without size thresholds every change is enough, unless `combine` is `any` and the policy has an age.
     """
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []
@@ -189,7 +190,7 @@ def _is_enough(policy: Late, grown: Growth) -> bool:
 def _worth(arrivals: Arrivals, grown: Sequence[Growth]) -> tuple[bool, str]:
     """Return whether late data are worth the cost of a re-run, and a text about the cost.
 
-    The answer is True for windows, because their bytes are not known.
+    The answer is True without a price or a known cost, and for windows, because their bytes are not known.
     """
     price = arrivals.policy.value_per_gb
     if price is None or any(address_of(each.change.partition) for each in grown):

@@ -7,7 +7,7 @@ from hashlib import sha256
 from feed_assets.core.readiness import Verdict
 
 SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(minutes=5)
-"""Pauses between two requests of a partition, while no run of it begins."""
+"""Shortest and longest pause between two requests of a partition, while no run of the partition begins."""
 
 
 def run_key(verdict: Verdict, changed: int, requested: int) -> str:

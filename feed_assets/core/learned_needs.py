@@ -1,4 +1,4 @@
-"""Resources that are learned: more input than usual gets more cores, as far as earlier runs took longer with more."""
+"""Learned resources: runs with more input than usual get more cores, if earlier runs with more input took longer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ LEAST = 5
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of an earlier run: the bytes of input that it read, and core-seconds: its duration times its cores."""
+    """Cost of an earlier run: the bytes of input that it read, and its core-seconds (duration times cores)."""
 
     size: int
     core_seconds: float
@@ -22,7 +22,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Learned:
-    """The resources that a run needs, and why they are more than its dataset declares. "" if they are not."""
+    """The resources that a run needs. `why` is the reason if they are more than declared, otherwise ""."""
 
     resources: Resources
     why: str = ""
@@ -31,10 +31,10 @@ class Learned:
 def learned(declared: Resources, size: int, costs: Sequence[Cost]) -> Learned:
     """Return the resources of a run that reads `size` bytes, learned from the costs of earlier runs of its dataset.
 
-    The cores that are declared belong to the usual run: the median of the earlier ones. They grow as the expected cost
-    does, and by no more than the input. Otherwise idle cores, which count as cost, would raise the need without end.
-    Each core keeps its declared memory. Never return less than what is declared: a task needs it however small its
-    input is.
+    The declared cores are for a usual run, which has the median size and cost of the earlier runs. Cores grow like the
+    expected cost, but by no more than the input. Otherwise idle cores, which count as cost, would raise the need
+    without end. Each core keeps its declared memory. Never return less than declared: even a task with little input
+    needs that much.
     """
     if not declared.learned or len(costs) < LEAST:
         return Learned(declared)

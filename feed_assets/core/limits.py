@@ -1,4 +1,4 @@
-"""Limits of events that other programs write, and excerpts of texts that are too long.
+"""Limits of events and requests that other programs send, and excerpts of texts that are too long.
 
 Names are limited because a PostgreSQL index row has at most 2,700 bytes, and one index of the ledger has four names.
 """
@@ -32,9 +32,12 @@ REJECT_BYTES = 4096
 REASON_BYTES = 1024
 """Maximum number of bytes of the reason for a rejection, and of a reason that a person gives."""
 
+HEADERS = 100
+"""Maximum number of headers of an HTTP request. In memory, a short header takes thirty times its bytes."""
+
 _TAIL_BYTES = 120
 _READABLE_LEVELS = 1000
-"""Levels of nested values after which `json_length` stops. JSON cannot be written beyond as many levels."""
+"""Levels of nested values after which `json_length` stops. JSON with more levels cannot be written."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -124,7 +127,7 @@ def _below(value: Any) -> Iterable[Any]:
 
 
 def json_length(value: Any, most: int) -> int:
-    """Return the least number of characters of a value's JSON, which is not written. Stop counting beyond `most`.
+    """Return a lower limit for the length of a value's JSON, without writing the JSON. Stop counting beyond `most`.
 
     One byte of Avro may stand for a name of many characters, so the JSON of a short message may exceed the memory.
     """
@@ -153,7 +156,8 @@ def json_length(value: Any, most: int) -> int:
 def as_text(row: Mapping[str, Any]) -> str:
     """Return any row as JSON text. Values that JSON lacks are written as text.
 
-    If the row contains itself, is very deep or too long, or has a huge number, write its texts and the other types.
+    If the row contains itself, is very deep or too long, or has a huge number, keep the texts, and write each
+    other value as its type.
     """
     with suppress(ValueError, TypeError, RecursionError):
         if json_length(row, READ_BYTES) <= READ_BYTES:
@@ -173,7 +177,7 @@ def excerpt(text: str, size: int) -> str:
 def shortened(head: bytes, length: int, digest: str, size: int) -> str:
     """Return the excerpt of a text that starts with `head` and is longer than `size`.
 
-    `excerpt` returns such a text unchanged.
+    `excerpt` returns this excerpt unchanged.
     """
     kept = head[: size - _TAIL_BYTES].decode(errors="ignore").replace("\0", "\\x00")[: size - _TAIL_BYTES]
     return f"{kept}… ({length} bytes, sha256 {digest})"

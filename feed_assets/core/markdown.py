@@ -15,7 +15,7 @@ def as_text(text: str) -> str:
 
 
 def without_links(text: str) -> str:
-    """Escape what begins a hidden link, image or HTML. The rest stays readable where Markdown is shown as it is."""
+    """Escape characters that begin links, images or HTML. The rest stays readable where Markdown is not rendered."""
     return _LINKS.sub(r"\\\g<0>", text)
 
 

@@ -13,7 +13,7 @@ def text_of(error: BaseException) -> str:
     """Return the text of an error. If its JVM has ended and the text cannot be read, return the error's name."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 (`__str__` is code of any library; that of py4j raises connection errors)
+    except Exception:  # noqa: BLE001 (`__str__` may be code of any library; py4j's raises connection errors)
         return f"{type(error).__name__}, whose text was lost with its process"
 
 

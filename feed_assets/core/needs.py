@@ -63,7 +63,7 @@ class Need:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """Return the input partitions that exist, those of event tables included. Windows are not included."""
+        """Return the input partitions that exist, including partitions of event tables. Windows are not included."""
         return tuple(each.partition for each in self.inputs if isinstance(each, UpdateInput))
 
     @property

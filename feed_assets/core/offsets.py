@@ -1,7 +1,7 @@
 """Offset ranges of a topic's partitions. They show which offsets are in no part, and which are in several parts.
 
-Ranges are stored as steps. A step at an offset is how many more (or fewer) parts hold this offset than the offset
-before it. Steps can be added and removed in any order. Any number of consecutive parts needs only two steps.
+Ranges are stored as steps. A step at an offset is the number of parts that hold this offset, minus the number that hold
+the offset before it. Steps can be added and removed in any order. Any number of consecutive parts needs only two steps.
 
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
@@ -17,7 +17,7 @@ from feed_assets.core.offset_comparison import OffsetProblems
 from feed_assets.core.reports import start_at
 
 Range = tuple[int, int]
-"""First and last offset."""
+"""First and last offset of a range."""
 
 Ranges = Mapping[str, Range]
 """Ranges by partition of a topic."""
@@ -80,7 +80,7 @@ class Steps:
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges with consecutive ones joined."""
+    """Join consecutive ranges. `ranges` must be sorted."""
     merged: list[Range] = []
     for first, last in ranges:
         if merged and merged[-1][1] + 1 == first:
@@ -119,7 +119,7 @@ def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
 
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
-    """Describe, by topic partition, the offsets that are in no part, and those that are in several parts."""
+    """Describe, by topic partition, the offsets that are in no part, and the offsets that are in several parts."""
     none = _problem_text(uncovered, "in no part")
     several = _problem_text(doubled, "in several parts")
     return OffsetProblems(none, f"over-counted: {several}" if several else None)
@@ -136,7 +136,7 @@ def _problem_text(ranges: Mapping[str, Iterable[Range]], problem: str) -> str | 
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """Return a sort key for partitions: by number if they are numbers."""
+    """Return a sort key for the name of a topic partition. A name that is a number sorts by this number."""
     return (int(name), "") if name.isdecimal() else (-1, name)
 
 

@@ -17,7 +17,7 @@ ORPHANED_AFTER = timedelta(hours=24)
 
 
 class AttemptStatus(Enum):
-    """State in the ledger of the attempt behind an update id."""
+    """State of the attempt that claimed an update id, according to the ledger."""
 
     UNKNOWN = "unknown"
     OPEN = "open"
@@ -92,5 +92,5 @@ def is_old(update_id: str, now: datetime, *touched: datetime | None) -> bool:
 
 
 def must_look(status: AttemptStatus) -> bool:
-    """Return whether the treatment of an id depends on the blackboard."""
+    """Return whether the treatment of an update id with this status depends on its contents on the blackboard."""
     return len({*RULES[status].values()}) > 1

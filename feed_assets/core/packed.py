@@ -63,7 +63,7 @@ def ending_of(name: str) -> str:
 
 
 def end_problem(name: str, tail: bytes) -> str | None:
-    """Return why a bzip2 file is incomplete, by its last `BZIP2_END` bytes. Return None for all other files.
+    """Return why a bzip2 file is incomplete, judged by its last `BZIP2_END` bytes. Return None for any other file.
 
     Hadoop does not notice a bzip2 file that is cut off between two blocks.
     """
@@ -77,7 +77,7 @@ def end_problem(name: str, tail: bytes) -> str | None:
 def _is_of_hadoop(head: bytes, size: int) -> bool:
     """Return whether a file begins with plausible sizes of a Hadoop block and chunk.
 
-    Java allocates memory of these sizes, so wrong sizes could exhaust it.
+    Java allocates memory of these sizes. So wrong sizes could exhaust Java's memory.
     """
     block, chunk = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
     is_empty = block == 0 and size == 4

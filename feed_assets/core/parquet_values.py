@@ -18,7 +18,7 @@ FIRST_NEW_DAY = date(1582, 10, 15)
 OLD_MOMENTS = -2_208_902_400
 """1900-01-02 (UTC) in seconds since 1970.
 
-Old moments depend on the zone only before the local 1900-01-01, which in every zone is before this moment.
+Old moments depend on the zone only before the local 1900-01-01. In every zone, that day begins before this moment.
 """
 
 REBASED = (

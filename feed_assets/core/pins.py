@@ -34,7 +34,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class InputSource:
-    """The part of an input whose growth is measured together: its partitions with the same keys apart from the time."""
+    """Partitions of an input whose growth is measured together. Their keys differ only in the time."""
 
     feed: Feed
     keys: str
@@ -45,7 +45,7 @@ class InputSource:
 class InputChange:
     """An input whose newest data (`new`) differ from the consumed ones (`old`). Either may be None.
 
-    `source_sizes` are the sizes of its whole source, when it was consumed and now: in bytes, or in records for windows.
+    `source_sizes` is the size of its whole source (bytes, or records of windows) when it was consumed, and now.
     `is_one_more` is True for a new batch of a partition from which other batches were consumed.
     """
 

@@ -21,8 +21,8 @@ class PipelineTable:
 def together(existing: Iterable[PipelineTable], own_tables: Collection[PipelineTable]) -> tuple[PipelineTable, ...]:
     """Return the tables to publish, sorted: our own, and those of other code locations.
 
-    Only one code location writes a version of a feed. If another location has published one of our tables, it is an
-    earlier name of this location. All tables published under such a name are replaced by our own.
+    Only one code location writes a version of a feed. If another location has published one of our tables, that
+    location is this one under an earlier name. All tables published under such a name are replaced by our own.
     """
     existing, own = [*existing], {row.table_name for row in own_tables if row.code_version}
     before = {row.code_location for row in own_tables} | {

@@ -1,4 +1,4 @@
-"""Plans for runs by events. A plan is chosen before the run starts, because it may decide on which compute it runs.
+"""Plans for runs by events. A plan is chosen before its run starts, because the plan may decide which compute is used.
 
 Source: "Data Orchestration via Events" (2024), "What if we have different trigger types?".
 """
@@ -24,7 +24,7 @@ class Plan:
     Args:
         kind: `incremental` processes new data. `reload` processes everything: `previous` is None, and all slices begin
             at the beginning. The slice of a table without new data then ends where the table was last read. A dataset
-            that adds increments also reloads if it has no valid update to add one to.
+            that adds increments also reloads if it has no valid update that an increment can extend.
         config: Configuration for the function, as JSON values. The function reads it from `run_spec.plan.config`.
         tags: Tags of the run, such as `feed_assets/spark_profile` for a run that needs more resources.
 
@@ -46,7 +46,7 @@ class Rule:
         plan: The plan.
         tables: The rule holds if a slice is of one of these tables.
         operations: The rule holds if a slice has an event with one of these operations.
-        at_least: The rule holds if the slices have this many bytes in all, as the events report in their context.
+        at_least: The rule holds if the slices have this many bytes in all. Events report their bytes in their context.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or `at_least` is below 0.
@@ -82,8 +82,8 @@ class RunSpec:
 
     Attributes:
         slices: The slices of the run, by the partition of an event table. If the plan reloads, they are whole tables.
-        plan: How the run processes the slices. An `incremental` plan becomes `reload` if there is no update to add to.
-        consumes: True if the run consumes the events. A manual run does not: a later run reads them again.
+        plan: How the run processes the slices. An `incremental` plan becomes `reload` if no update can be extended.
+        consumes: True if the run consumes the events. A manual run does not consume them: a later run reads them again.
     """
 
     slices: Mapping[Partition, Slice] = field(default_factory=dict[Partition, Slice])

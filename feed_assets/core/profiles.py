@@ -37,10 +37,10 @@ class Profile:
 
     Args:
         measures: Numeric SQL aggregates of the rows, by name. The default is `rows`, which is `count(1)`.
-        baseline: The earlier partitions that a partition is compared with. `28 same hours` are those of the 28 days
-            before, by the clock of the partition's time zone. `7 same weekdays` are those of the 7 weeks before.
-            `28 partitions` are directly before. At least 7, because fewer partitions do not show what is usual.
-        off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
+        baseline: The earlier partitions that a partition is compared with. `28 same hours` began at the same time on
+            the 28 days before, by the clock of the partition's time zone. `7 same weekdays` began 1 to 7 weeks before.
+            `28 partitions` are directly before. At least 7 partitions are needed: fewer do not show what is usual.
+        off_by: How many median absolute deviations a measure may lie away from the median of the baseline.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the baseline is malformed or too short, or there is no measure.
@@ -81,8 +81,8 @@ class Profile:
 class MeasureComparison:
     """A measure of a partition, compared with its baseline.
 
-    `baseline_count`, `median` and `deviation` (the median absolute deviation) are those of the baseline. A `value` of
-    None is NULL. If the baseline has fewer than `ENOUGH` partitions, the measure is never off.
+    `baseline_count`, `median` and `deviation` (the median absolute deviation) describe the baseline. A `value` of None
+    is NULL. If the baseline has fewer than `ENOUGH` partitions, the measure is never off.
     """
 
     measure: str

@@ -1,7 +1,7 @@
 """Propagations: updates on their way through a pipeline, and the slices of tables that a consumer's next run reads.
 
-Source: "Data Orchestration via Events" (2024). A propagation is complete when every table has an event. The number of
-events does not matter, because a table may publish twice.
+Source: "Data Orchestration via Events" (2024). A propagation is complete when every table that the consumer needs has
+an event. The number of events does not matter, because a table may publish twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from feed_assets.core.rounds import Round, rounds
 from feed_assets.core.slices import Slice
 
 Seen = Mapping[tuple[str, str], Sequence[tuple[Feed, int]]]
-"""All events by correlation id and partition key, as (table, number) in commit order, consumed or not."""
+"""All events, consumed or not, by correlation id and partition key: pairs of table and number, in commit order."""
 
 Group = tuple[str, str]
 """A pipeline and a partition key. The inputs of a group belong together."""
@@ -30,7 +30,7 @@ class Consumer:
         tables: The tables that it reads.
         pipelines: The tables that each pipeline writes.
         wait_for: Whether a run needs a complete propagation of `any` pipeline, or of `all` of them.
-        on_incomplete: With `skip` a run takes later propagations before an incomplete one. With `block` they wait, too.
+        on_incomplete: `skip`: a run takes later propagations before an incomplete one. `block`: later ones wait, too.
         merge: True if a run may take several propagations of a pipeline, False if it takes one of each pipeline.
     """
 
@@ -213,7 +213,7 @@ def _take(
 ) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
     """Return the propagations that the next run consumes, and the slices of tables that it reads for them.
 
-    The slices of the taken propagations join without a hole. A later run takes the others.
+    The slices of the taken propagations join without a hole. A later run takes the other propagations.
     """
     selected: list[Propagation] = []
     slices: dict[Partition, Slice] = {}

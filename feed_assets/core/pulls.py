@@ -42,10 +42,10 @@ class Pull:
         pattern: The pattern of file names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`. It has codes for the date
             and the hour (UTC). `*` stands for any characters except `/`. Each part between two `/` may contain at most
             two `*`. The date must be before the first `*` and before the hour, because files are listed day by day.
-            Other files are ignored.
+            Files that do not match are ignored.
         prefix: The folder of the files. The default is the blackboard itself.
         cron: When the files are listed (UTC). If a tick runs out of time, the next tick continues.
-        lookback: Number of days before today whose files are also listed. Files that arrive later than that are missed.
+        lookback: Number of days before today whose files are also listed. A file that arrives later is missed.
         changed: What happens if a pulled file changes. `new_version` writes a new update of its batch. `alert` opens an
             alert, and the batch stays as it was pulled.
 
@@ -145,8 +145,8 @@ class Pull:
 
         The expression is an atomic group: if the text after the group does not match, no other way to match the group
         is tried. So matching takes at most quadratic time in the length of a name. If a date code of this folder occurs
-        twice in the pattern, both places must have the same value. Then the group is not atomic, because its first
-        match may give another value.
+        twice in the pattern, both places must have the same value. In this case there is no atomic group, because the
+        first match of this folder may give a value that the other place does not have.
         """
         pattern, above = "", {*_PIECE.split(before)}
         pieces = [each for each in _PIECE.split(text) if each]

@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Propagation
 
 LEAST = 3
-"""Number of consecutive updates that must have missed a table. Fewer may be a single failure of the pipeline."""
+"""Number of consecutive updates that must have missed a table. One failure of the pipeline can explain fewer misses."""
 
 
 @dataclass(frozen=True)

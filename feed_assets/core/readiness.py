@@ -106,7 +106,7 @@ _LATE = {
 
 
 def _arrivals(case: Case) -> tuple[Arrivals, ...]:
-    """Group the changes of the inputs since the last build by input feed, with the costs of a re-run."""
+    """Return, for each input feed, the changes since the last build and the costs of a re-run."""
     need, per_byte = case.need, case.facts.costs.get(case.need.output.feed)
     read = sum(pin.size for pin in case.pins if not address_of(pin.partition))
     return tuple(

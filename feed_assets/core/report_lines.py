@@ -278,9 +278,9 @@ class _Source(_Line):
         )
 
     def _offsets(self) -> dict[datetime, dict[str, list[int]]]:
-        """Return the offsets of each window that has its own.
+        """Return the offsets of each window that has offsets of its own.
 
-        Raise InvalidReport for offsets that belong to several windows together.
+        Raise InvalidReport for common offsets if a window has its own, or if the line has several windows and no part.
         """
         offsets_by_window = {each.start: each.offsets for each in self.windows if each.offsets}
         if self.offsets and (offsets_by_window or (self.part is None and len(self.windows) > 1)):
@@ -338,7 +338,7 @@ _KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
 
 
 def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
-    """Return the dataset and the sub-partition that a line names. Raise InvalidName if one is malformed or too long."""
+    """Return the dataset and sub-partition that a line names. Raise InvalidName if either is malformed or too long."""
     dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
     check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
     return dataset, below

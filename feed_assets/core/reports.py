@@ -20,7 +20,7 @@ FOLDED = "(folded)"
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of records in windows of the smallest grain: of one ingested part, or by a source (`tier`).
+    """Counts of records in windows of the smallest grain. They count one ingested part, or come from a source (`tier`).
 
     A report replaces the earlier one of the same part.
 

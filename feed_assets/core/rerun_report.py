@@ -60,7 +60,7 @@ class BeforeAfter:
 
 @dataclass(frozen=True)
 class InputComparison:
-    """The data that were read of an input before and after, and how many of its partitions changed."""
+    """The data that the earlier build and the re-run read from an input, and how many of its partitions changed."""
 
     feed: Feed
     before: tuple[Pin, ...]
@@ -71,7 +71,7 @@ class InputComparison:
     def rows(self) -> tuple[BeforeAfter, ...]:
         """Return the compared numbers of an input: its bytes and files.
 
-        For windows these are only records. For an event table there are none.
+        For windows, return only the records. For an event table, return ().
         """
         sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
         files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
@@ -131,7 +131,7 @@ def as_markdown(effect: Effect) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number as text: a whole number in full, others with six digits, `?` for None."""
+    """Return a number as text: a whole number in full, any other number with six significant digits, `?` for None."""
     if value is None:
         return "?"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.6g}"

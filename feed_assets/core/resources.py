@@ -58,19 +58,19 @@ def in_gib(memory: int) -> str:
 @typed
 @dataclass(frozen=True)
 class Resources:
-    """The compute resources that each run of a dataset needs, and where it may find them.
+    """The compute resources that each run of a dataset needs, and the targets that may provide them.
 
-    They are in force if FEED_ASSETS_TARGETS is set. A run of many partitions needs them once.
+    They are in force if FEED_ASSETS_TARGETS is set. A run of many partitions needs them only once.
 
     Source: "Data Dependency Driven Orchestration" (2021), "wait for resources".
 
     Args:
         cores: Cores of all executors together.
         memory: Memory of all executors together, such as `8g`; at least 512m for each core.
-        target: The name of the only target that will do. By default each target that fits.
+        target: The name of the only target that may provide them. The default is any target that fits.
         labels: Labels that the target must have, such as `gpu`.
         priority: Datasets with a greater number come first. New partitions come before history, whatever the number.
-        learned: Whether a run with more input than usual gets more `cores`, each with its share of `memory`.
+        learned: Whether a run with more input than usual gets more cores. The memory for each core stays the same.
 
     Raises:
         InvalidDefinition: A value is of a wrong type or too small.

@@ -47,7 +47,7 @@ class StoredUpdate:
     Attributes:
         id: The update id.
         valid: True if the update is valid.
-        written: When one of its objects was last written. It is read only for invalid updates.
+        written: When one of its objects was last written. This time is read only for invalid updates.
         reader: A run that reads the update.
         writer: A run that writes the update.
         problem: Why the update cannot be listed.
@@ -81,7 +81,7 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
-    `replaced_by` is the update of a range that holds the rows of this batch. This update counts as a newer update.
+    If the partition is a batch, `replaced_by` may be the update of the range that holds its rows. It counts as newer.
     """
     updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []

@@ -23,7 +23,7 @@ class Round:
 def rounds(history: History, expected: Set[Feed]) -> Mapping[int, Round]:
     """Return the round of each event of the `expected` tables, by the event's number.
 
-    A round ends when every table has an event. Until then a table that publishes twice stays in the same round.
+    A round ends when every expected table has an event. Until then, a second event of a table stays in the same round.
     """
     numbers: list[list[int]] = [[]]
     tables: list[set[Feed]] = [set()]

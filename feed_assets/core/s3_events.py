@@ -41,7 +41,7 @@ class _Record(BaseModel):
 
 
 class _FromS3(BaseModel):
-    """A notification that a bucket sends itself. Its keys are encoded as in a web form, with `+` for a blank."""
+    """A notification directly from a bucket. Its keys are encoded as in a web form, with `+` for a blank."""
 
     records: list[_Record] = Field(alias="Records")
 

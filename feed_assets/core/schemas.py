@@ -92,7 +92,7 @@ def _columns(schema: str) -> list[tuple[str, str]]:
 
 
 def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, kind and type of the fields up to the token `end`; '' is the end of the text."""
+    """Yield name, kind (first word of the type) and type of each field up to the token `end`; '' is the text's end."""
     if _next(tokens) == end:
         return
     while True:
@@ -166,7 +166,7 @@ def _take(tokens: _Tokens) -> str:
 
 
 def _skip(tokens: _Tokens, token: str) -> bool:
-    """Consume `token` if it is the next one. Return whether it was."""
+    """Consume the next token if it equals `token`. Return whether it does."""
     is_next = _next(tokens).lower() == token
     if is_next:
         _take(tokens)

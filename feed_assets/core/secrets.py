@@ -13,7 +13,7 @@ A colon with a blank after it is punctuation of the sentence, not part of a URL.
 """
 
 _TOKEN = re.compile(r"\b((?:https?|wss?|sc)://)[^/:@\s?#]+@|\b(bearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
-"""A user without a password where a URL normally has no user, or the token of a header."""
+"""A user without a password in a URL of a scheme that normally has no user, or the token of a header."""
 
 _PARAMETER = re.compile(
     r"""((?<![\w.-])(?:
@@ -38,7 +38,7 @@ Other parts below the second length are hidden only as whole words.
 
 
 def masked(text: str, url: str = "") -> str:
-    """Return a text without the passwords and tokens in it, and without those of `url`.
+    """Return a text without the passwords and tokens in it, and without the passwords and tokens of `url`.
 
     A short part of the password of `url` is hidden only as a whole word. Gaps inside other words would reveal the part.
     """
@@ -92,8 +92,8 @@ def _secrets(url: str) -> set[str]:
 def without_secrets(error: BaseException) -> BaseException:
     """Return an error without secrets in its texts, causes and contexts.
 
-    It is the error itself, or a copy whose class has the same name. Raise it outside of `except`. Otherwise Python
-    attaches the original error as its context.
+    The result is the error itself, or a copy whose class has the same name. Raise the result outside of `except`.
+    Otherwise Python attaches the original error as its context.
     """
     error_by_id: dict[int, BaseException] = {}
     _follow(error, error_by_id)
@@ -142,7 +142,7 @@ def _like(error: BaseException) -> BaseException:
 def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
     """Return an error of a subclass of `kind`, made without the constructor of `kind`.
 
-    If Python's own constructor refuses the arguments, the class has only the name of `kind`.
+    If Python's own constructor refuses the arguments, return an error of a class that has only the name of `kind`.
     """
 
     def says(_: BaseException) -> str:

@@ -22,7 +22,7 @@ def _split(value: object) -> object:
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object. A repeated key would hide the first one."""
+    """Return the pairs as a dict. Raise ValueError for a repeated key, because only its last value would count."""
     names = [name for name, _ in pairs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"the key {repeated[0]!r} is there more than once")
@@ -34,7 +34,7 @@ def _object(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        from_json(value)  # which refuses what Python's own parser takes, such as NaN and deep nesting
+        from_json(value)  # This parser refuses texts that `json` accepts, such as NaN and deep nesting.
         return json.loads(value, object_pairs_hook=_each_once)
     except ValueError as error:
         raise ValueError(f"expected a JSON object: {error}") from None

@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 MOST_BYTES = 2 << 20
-"""Bytes that are read of one answer of HTTP, or of all answers of a mail server, packed and with heads."""
+"""Greatest number of bytes read from one HTTP answer, headers included, or from all answers of a mail server."""
 
 
 class AnswerTooLarge(OSError):
@@ -44,7 +44,7 @@ def limited(connection: socket.socket) -> io.BufferedReader:
 
 
 class LimitedResponse(http.client.HTTPResponse):
-    """An answer of HTTP of which at most MOST_BYTES are read, with its head, its chunks' lengths and its trailers."""
+    """An HTTP answer, read up to MOST_BYTES. The limit includes the headers, the lengths of chunks and the trailers."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)

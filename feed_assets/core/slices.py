@@ -26,8 +26,8 @@ class SliceReader(Protocol):
 class Slice:
     """The rows of an event table's partition that a run reads: rows updated after one marker, up to another.
 
-    A slice may be read a second time, late or by hand. `merge_by_key` merges its rows into the existing rows, so that
-    no row is counted twice.
+    A slice may be read a second time: for late rows, or in a manual run. `merge_by_key` merges its rows into the
+    existing rows, so that no row is counted twice.
 
     Attributes:
         partition: The table and its partition.
@@ -37,7 +37,7 @@ class Slice:
         operations: The operations of its events: `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE`.
         events: The number of its write events.
         bytes: The sum of the bytes that these events report, 0 if no event reports any.
-        reader: A function that reads the rows. A slice that a run passes to its function has one.
+        reader: A function that reads the rows. Every slice that a run passes to its function has a reader.
     """
 
     partition: Partition
@@ -118,5 +118,6 @@ def condition(piece: Slice, column: str, separator: str = " ") -> str:
 
 
 def _literal(marker: Marker, separator: str) -> str:
-    # SQLite compares texts. A literal with a zone sorts directly after SQLAlchemy's form, `2024-01-01 00:00:00.000000`.
+    # SQLite compares texts. A literal with a zone sorts directly after the same moment in SQLAlchemy's form, which is
+    # `2024-01-01 00:00:00.000000`.
     return str(marker) if isinstance(marker, int) else f"'{marker.isoformat(separator, 'microseconds')}'"

@@ -1,4 +1,4 @@
-"""File and line of users' code, such as `shop/defs/revenue.py:12`. Messages about declarations begin with it."""
+"""File and line of users' code, such as `shop/defs/revenue.py:12`. Messages about declarations begin with both."""
 
 import inspect
 import sys
@@ -47,7 +47,7 @@ def raised_at(error: BaseException) -> str | None:
 
 
 def line_of(function: Callable[..., Any]) -> str | None:
-    """Return the line on which a user's function begins. Return None for a library's function, or without a file."""
+    """Return the line on which a user's function begins. Return None for a library's function, or one in C."""
     bare = inspect.unwrap(function)
     code = getattr(bare, "__code__", None)
     if code is None or not _is_users(str(bare.__module__), code.co_filename):

@@ -31,7 +31,7 @@ class Member:
     Args:
         tz: The time zone of the value's days. The default is the zone of the level above, or of the dataset.
         since: The first batch date on which the value is expected. The default is the day on which it was added. A
-            value that was there from the start has no first date.
+            value of the dataset's first declaration has no first date.
         until: The first batch date on which the value is no longer expected.
         below: The level below this value. It replaces the `below` of the value's level.
 
@@ -63,7 +63,7 @@ class SubPartitions:
         below: The level below each value that does not declare its own.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, there are no members, or too many levels.
+        InvalidDefinition: A value is of a wrong type, or there are no members. A dataset refuses too many levels.
         InvalidName: A member has a name that no path can hold.
     """
 
@@ -106,7 +106,7 @@ class Regions(SubPartitions):
         name: The name of the level.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or a zone is invalid.
+        InvalidDefinition: A value is of a wrong type. A dataset refuses an invalid zone.
         InvalidName: A region has a name that no path can hold.
     """
 
@@ -218,8 +218,8 @@ class Tracked:
     def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
         """Return the windows that decide whether a window is complete.
 
-        These are the same windows of the child sub-partitions. A sub-partition without children has the smaller windows
-        inside.
+        If the sub-partition has children, these are the same windows of the children. Otherwise they are the smaller
+        windows inside the window.
         """
         paths = self.children(at.sub_partition, window)
         if not paths:
@@ -228,7 +228,7 @@ class Tracked:
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """Return the base window with this start, and all larger windows that contain it, also those of parents."""
+        """Return the base window with this start and the windows around it, for the sub-partition and its parents."""
         zone = self.zone_of(sub_partition)
         keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
         levels = [sub_partition]
@@ -286,7 +286,7 @@ class Tracked:
         return matching
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
-        """Return the window with this key, or raise InvalidName. A day with several regions spans the days of all."""
+        """Return the window with this key, or raise InvalidName. A day with several regions spans all their days."""
         if grain not in self.grains:
             raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
         own = window_at(grain, key, self.zone_of(sub_partition))
@@ -335,14 +335,14 @@ def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Li
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
-        # Two running versions of a project may remove and add a sub-partition in turn. So undo a removal of today.
+        # Two running versions of a project may remove and add a sub-partition in turn. So undo a removal made today.
         is_same_day = before.until >= today
         return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
     return replace(life, since=life.since or before.since, past=before.past)
 
 
 def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> str:
-    """Return a sub-partition as text: declared levels in order, then others by name. Raise InvalidName if malformed."""
+    """Return a sub-partition as text, with undeclared levels last, by name. Raise InvalidName if malformed."""
     order = {name: at for at, name in enumerate(levels)}
     names = sorted(sub_partition, key=lambda name: (order.get(name, len(order)), name))
     for name in names:

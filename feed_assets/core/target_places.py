@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from feed_assets.core.targets import ComputeTarget, Connect, EmrServerless, Kubernetes, Standalone, Yarn
 
 MANAGER = "spark.hadoop.yarn.resourcemanager.address"
-"""Spark's configuration of a ResourceManager. Without it, Hadoop's files say which one Spark uses."""
+"""The key of Spark's configuration for a ResourceManager. Without the key, Hadoop's files name the ResourceManager."""
 
 _LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 _PORTS = {"http": 80, "https": 443, "sc": 15002}
@@ -32,10 +32,10 @@ def _check_managers(name: str, one: Yarn, other_name: str, other: Yarn) -> None:
 
 
 def _places(target: ComputeTarget) -> list[tuple[object, ...]]:
-    """Return the addresses of a target, of which two targets of one cluster have at least one in common.
+    """Return the addresses of a target. Two targets of one cluster have at least one address in common.
 
-    Return [] for the machine of a run's process. Two host names of one cluster are not recognised, nor are two names of
-    one queue of YARN, but for `root.` at their beginning.
+    Return [] for the machine of a run's process. Two host names count as two clusters, and two names of a YARN queue as
+    two queues. A `root.` at the beginning of a queue's name is ignored.
     """
     match target:
         case Standalone():

@@ -1,4 +1,4 @@
-"""A compute target as its probe and a request see it: its size, and what is free there."""
+"""The room of a compute target: its size and its free resources, as a probe finds them and a request sees them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,9 @@ from feed_assets.core.resources import NOTHING, Amount, Resources, in_gib
 
 @dataclass(frozen=True)
 class Grant:
-    """Resources of a target that were given to a run which has not ended.
+    """Resources of a target that are granted to a run until the run ends.
 
-    `started` (UTC) is when the run's Spark session was up. None means that it was not up yet.
+    `started` (UTC) is when the run's Spark session started. None means that it has not started yet.
     """
 
     amount: Amount
@@ -30,8 +30,8 @@ class Worker:
 class Probe:
     """The answer of a target at a time (UTC): its size, what is free, and how many applications wait there.
 
-    `workers` are its machines, if it names them. `offline` is the reason why it gave no answer, with the time since
-    when it gives none.
+    `workers` are the target's machines, if it names them. `offline` is the reason why the target gave no answer.
+    `since` is when it went offline.
     """
 
     at: datetime
@@ -56,9 +56,9 @@ def _alone(resources: Resources) -> Amount:
 class Room:
     """A target as a request sees it: size, free resources, queue, labels, and the reason why it is closed.
 
-    `needs` returns the amount that a run takes there, with what the target's kind needs beside the executors. `granted`
-    is what our own runs have there. `workers` are its machines, if they are known. `may_grow` says that its size
-    is that of the machines that are up now, and not of the settings.
+    `needs` returns the amount that a run takes there, including the needs beside the executors. `granted` is the amount
+    of our own runs there. `workers` are the target's machines, if they are known. `may_grow` is True if `total` comes
+    from the machines that are up now, and not from the settings.
     """
 
     total: Amount
@@ -87,7 +87,7 @@ class Room:
     def will_have_room(self, resources: Resources) -> bool:
         """Return whether the target is open and can hold a run once our own runs there have ended.
 
-        All that they have is assumed to become free on each machine, because it is not known which run is where.
+        It is not known which run is on which machine. So the resources of all our runs count as free on each machine.
         """
         free = self.free + self.granted
         machines = [_least(each.total, each.free + self.granted) for each in self.workers]
@@ -97,7 +97,7 @@ class Room:
         return amount.holds(self.needs(resources)) and self._slots(resources, machines) >= resources.cores
 
     def _slots(self, resources: Resources, machines: Sequence[Amount]) -> int:
-        """Return how many of a run's executors have room on machines. All have if the machines are not known."""
+        """Return how many executors of a run have room on machines. If the machines are unknown, all have room."""
         memory = self.executor_memory(resources)
         return sum(_executors(each, memory) for each in machines) if machines else resources.cores
 
@@ -126,15 +126,15 @@ def _least(one: Amount, other: Amount) -> Amount:
 
 
 def _executors(machine: Amount, memory: int) -> int:
-    """Return how many executors of one core and `memory` bytes have room in an amount of one machine."""
+    """Return how many executors, each with one core and `memory` bytes, fit into an amount of one machine."""
     return max(min(machine.cores, machine.memory // memory), 0)
 
 
 def spread(workers: Sequence[Worker], amounts: Iterable[Amount]) -> Sequence[Worker]:
-    """Return machines after runs have begun there, each with one executor for each core of its amount.
+    """Return machines after runs with these amounts have started there. Each core of a run is one executor.
 
-    Executors go to as many machines as possible, first to those with the most free cores, as Spark's master does by
-    default (`spark.deploy.spreadOutApps`). This estimate is used until the target's next answer.
+    Executors go to as many machines as possible, and first to the machines with the most free cores. Spark's master
+    does this by default (`spark.deploy.spreadOutApps`). This estimate is used until the target's next answer.
     """
     for amount in amounts:
         begins, executor = amount.cores, Amount(1, amount.memory // amount.cores)
@@ -148,14 +148,14 @@ def spread(workers: Sequence[Worker], amounts: Iterable[Amount]) -> Sequence[Wor
 
 
 def unseen(probe: Probe, grants: Iterable[Grant]) -> list[Amount]:
-    """Return what was given to runs that the answer of a target cannot have seen."""
+    """Return the amounts of the grants that a target's answer cannot include yet."""
     return [each.amount for each in grants if each.started is None or each.started + SETTLES > probe.at]
 
 
 def free_of(probe: Probe, grants: Sequence[Grant]) -> Amount:
-    """Return what is free of a target: the probe's answer, less what was given to runs that the probe cannot have seen.
+    """Return the free resources of a target: the probe's answer, minus the grants that the answer cannot include yet.
 
-    Never return more than the target's size less all that was given, whatever the probe says.
+    The result is never more than the target's size minus all grants, whatever the probe says.
     """
     answered = probe.free - sum(unseen(probe, grants), NOTHING)
     own = probe.total - sum((each.amount for each in grants), NOTHING)

@@ -1,4 +1,4 @@
-"""Types of the fields of compute targets: each refuses another value in plain words, without showing it."""
+"""Types of the fields of compute targets. The message about a wrong value is in plain words, and hides the value."""
 
 import re
 from collections.abc import Mapping
@@ -44,13 +44,13 @@ RESOURCE_KEYS = frozenset(
         "spark.yarn.queue",
     }
 )
-"""Keys of Spark's configuration by which a run would take another place, or other resources, than it was given."""
+"""Keys of Spark's configuration with which a run would use another place, or other resources, than it was granted."""
 
 
 def _memory(text: str) -> str:
     try:
         amount = bytes_of(text)
-    except ValueError:  # The message of a secret setting shows no value.
+    except ValueError:  # Targets are a secret setting: the message shows no value.
         raise ValueError("expected memory as Spark writes it, such as 512m or 4g") from None
     if not _LEAST_MEMORY <= amount <= _MOST_MEMORY:
         raise ValueError("expected memory from 512m, which is that of one core, to 1024t")
@@ -99,7 +99,7 @@ Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 
 
 def _conf_with_driver(values: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuse the size of the driver, too: there it takes room of the target, and is counted."""
+    """Refuse keys for the driver's size, too. On these targets the driver takes room, and its size is counted."""
     return _conf(values, frozenset({"spark.driver.cores", "spark.driver.memory", "spark.driver.memoryOverhead"}))
 
 

@@ -1,4 +1,4 @@
-"""Declaration of compute targets: where Spark runs, and how each kind of target is given a run's resources."""
+"""Declaration of compute targets: where Spark runs, and the configuration that gives a run its resources there."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -9,22 +9,22 @@ from feed_assets.core.resources import Amount, Resources, bytes_of
 from feed_assets.core.target_types import Conf, ConfWithDriver, Cores, Labels, Master, Memory, Remote, Web
 
 _OVERHEAD = 384 << 20
-"""Bytes beside the heap that YARN and Kubernetes give an executor or an application master: Spark's least overhead."""
+"""Spark's least overhead: bytes beside the heap of an executor or application master, on YARN and Kubernetes."""
 
 _OVERHEAD_SHARE = 10
-"""Spark's overhead is the heap divided by this number, if that is more."""
+"""Spark's overhead is the heap divided by this number, but at least `_OVERHEAD`."""
 
 _MASTER_OF_YARN = (512 << 20) + _OVERHEAD
-"""Bytes of the application master of a client on YARN, with Spark's defaults. It has one core."""
+"""Bytes of the application master in YARN's client mode, with Spark's defaults. It has one core."""
 
 
 class _Target(BaseModel):
     """A place where Spark runs.
 
     Attributes:
-        labels: Labels by which datasets choose, such as `gpu`.
-        conf: Further Spark configuration of runs there, such as the image of executors on Kubernetes. Keys that would
-            change what a run was given are refused.
+        labels: Labels by which datasets choose a target, such as `gpu`.
+        conf: Further Spark configuration of runs on this target, such as the image of executors on Kubernetes. Keys
+            that would change a run's place or resources are refused.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -33,12 +33,12 @@ class _Target(BaseModel):
     conf: Conf = Field(default_factory=dict[str, str])
 
     def needs(self, resources: Resources) -> Amount:
-        """Return the amount that a run takes there."""
+        """Return the cores and the memory that a run takes on this target."""
         return resources.amount
 
 
 class _Sized(_Target):
-    """A target whose size nobody can ask for, so the settings say it.
+    """A target that does not report its size. The settings name the size.
 
     Attributes:
         cores: Its cores, for all runs together.
@@ -66,11 +66,11 @@ class Local(_Sized):
 
 
 class Standalone(_Target):
-    """A cluster of Spark's own.
+    """A standalone Spark cluster.
 
     Attributes:
         master: The master, `spark://host:7077`.
-        url: The URL of the master's web UI, `http://host:8080`, whose `/json/` says what is free.
+        url: The URL of the master's web UI, `http://host:8080`. Its page `/json/` reports the free resources.
     """
 
     kind: Literal["standalone"]
@@ -83,7 +83,7 @@ class Standalone(_Target):
 
 
 class Connect(_Sized):
-    """A Spark Connect server, which runs share.
+    """A Spark Connect server that all runs share.
 
     Attributes:
         remote: Its URL, `sc://host:15002`.
@@ -103,7 +103,7 @@ class Yarn(_Target):
     Attributes:
         url: The URL of the ResourceManager, `http://host:8088`.
         queue: The queue of the runs.
-        step: Memory of which YARN gives each container a multiple: its `yarn.scheduler.minimum-allocation-mb`.
+        step: YARN's `yarn.scheduler.minimum-allocation-mb`. The memory of each container is a multiple of this.
     """
 
     kind: Literal["yarn"]
@@ -112,7 +112,7 @@ class Yarn(_Target):
     step: Memory = "1g"
 
     def needs(self, resources: Resources) -> Amount:
-        """Return the amount of the containers of the executors and of the application master, as YARN rounds them."""
+        """Return the cores and memory of the executors' and the application master's containers, rounded as in YARN."""
         executors = resources.cores * self._container(with_overhead(_heap(resources)))
         return Amount(resources.cores + 1, executors + self._container(_MASTER_OF_YARN))
 
@@ -149,7 +149,7 @@ class Kubernetes(_Target):
         return self
 
     def needs(self, resources: Resources) -> Amount:
-        """Return the amount of the executors, with their overhead."""
+        """Return the cores and the memory of the executors, with their overhead."""
         return _with_overhead(resources)
 
     def spark(self, resources: Resources) -> dict[str, str]:
@@ -161,7 +161,7 @@ class Kubernetes(_Target):
 
 
 class EmrServerless(_Target):
-    """An application of EMR Serverless. The making of a run's rows is a job there, with the driver in AWS.
+    """An application of EMR Serverless. A run's rows are computed by a job there, with the driver in AWS.
 
     Attributes:
         application_id: The application. Its maximumCapacity is the size of the target.
@@ -169,7 +169,7 @@ class EmrServerless(_Target):
         bucket: A bucket in which Dagster and the job exchange messages (Dagster Pipes).
         entry_point: The script of the job, on `s3://`, or `local://` in the application's image.
         module: The module with the Dagster definitions, as it is installed for the job.
-        region: The region; by default that of boto3.
+        region: The region. The default is boto3's region.
     """
 
     kind: Literal["emr-serverless"]
@@ -182,12 +182,12 @@ class EmrServerless(_Target):
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")] | None = None
 
     def needs(self, resources: Resources) -> Amount:
-        """Return the amount of the workers of all executors, and of the driver's."""
+        """Return the cores and the memory of all executors' workers, plus the driver's worker."""
         worker = _executor_of_emr(resources)
         return Amount(resources.cores * worker.cores, resources.cores * worker.memory) + _DRIVER_OF_EMR
 
     def spark(self, resources: Resources) -> dict[str, str]:
-        """Return the Spark configuration of a run's job. The master is a name: AWS sets it."""
+        """Return the Spark configuration of a run's job. `spark.master` is only a name, because AWS sets it."""
         worker = _executor_of_emr(resources)
         executors = {**_fixed_number(resources), **_executors(resources), "spark.executor.cores": str(worker.cores)}
         driver = {"spark.driver.cores": "1", "spark.driver.memory": _DRIVER_HEAP_OF_EMR}
@@ -195,11 +195,11 @@ class EmrServerless(_Target):
 
 
 _WORKERS_OF_EMR = ((1, 2, 8, 1), (2, 4, 16, 1), (4, 8, 30, 1), (8, 16, 60, 4), (16, 32, 120, 8))
-"""Sizes of workers: vCPUs, then least memory, most memory and its step, in GiB (EMR Serverless User Guide)."""
+"""Sizes of workers: vCPUs, then least memory, most memory and memory step, in GiB (EMR Serverless User Guide)."""
 
 
 def worker_of_emr(cores: int, memory: int) -> Amount:
-    """Return the smallest worker with so many cores and bytes. What no worker holds gets the largest."""
+    """Return the smallest worker with at least these cores and bytes, or the largest worker if none has them."""
     gib = -(-memory >> 30)
     for vcpus, least, most, step in _WORKERS_OF_EMR:
         if cores <= vcpus and gib <= most:
@@ -208,7 +208,7 @@ def worker_of_emr(cores: int, memory: int) -> Amount:
 
 
 def with_overhead(heap: int) -> int:
-    """Return the bytes of a heap with those that Spark needs beside it."""
+    """Return the bytes of a heap plus the bytes that Spark needs beside it."""
     return heap + max(_OVERHEAD, heap // _OVERHEAD_SHARE)
 
 
@@ -225,12 +225,12 @@ Target = Annotated[ComputeTarget, Field(discriminator="kind")]
 
 
 def _fixed_number(resources: Resources) -> dict[str, str]:
-    """Return the configuration of as many executors as cores. With dynamic allocation a run would take more."""
+    """Return the configuration for one executor per core, without dynamic allocation, which would add executors."""
     return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(resources.cores)}
 
 
 def _executors(resources: Resources) -> dict[str, str]:
-    """Return the configuration of executors with one core each, so that a run fits wherever so many cores are free."""
+    """Return the configuration of executors with one core each. So a run fits wherever enough cores are free."""
     return {"spark.executor.cores": "1", "spark.executor.memory": f"{_heap(resources) >> 20}m"}
 
 

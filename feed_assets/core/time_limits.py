@@ -21,12 +21,14 @@ class Opened(Protocol):
     sock: socket.socket | None
 
 
-def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened]) -> _Result:
+def in_time(
+    call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened] | None = None
+) -> _Result:
     """Return the result of a call, or raise its error. When time is over, close its connections and raise TimeoutError.
 
-    No call starts once the time is over, so many quick calls share one limit. It runs in a thread, because a socket's
-    timeout applies to each single read, and DNS lookups have no timeout. The thread ends when it reads a closed socket,
-    and its result is dropped.
+    `opened` is the list to which the call adds each connection. No call starts once the time is over. So a series of
+    quick calls shares one limit. A call runs in a thread, because a socket's timeout applies to each single read, and
+    DNS lookups have no timeout. The thread ends when it reads a closed socket, and its result is dropped.
     """
     if is_over():
         raise TimeoutError(_OVER)
@@ -34,10 +36,19 @@ def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Se
     Thread(target=_settle, args=(outcome, call), daemon=True).start()
     while not wait([outcome], _LOOK_SECONDS).done:
         if is_over():
-            for each in opened:
-                shut(each.sock)
+            if opened is not None:
+                Thread(target=_shut_all, args=(outcome, opened), daemon=True).start()
             raise TimeoutError(_OVER)
     return outcome.result()
+
+
+def _shut_all(outcome: "Future[_Result]", opened: Sequence[Opened]) -> None:
+    """Shut the connections of a call until the call ends. A connection may open after the time is over."""
+    while True:
+        for each in [*opened]:
+            shut(each.sock)
+        if wait([outcome], _LOOK_SECONDS).done:
+            return
 
 
 def _settle(outcome: "Future[_Result]", call: Callable[[], _Result]) -> None:

@@ -50,7 +50,7 @@ TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
 def signals_of(topic: str) -> str:
     """Return the name of the topic with the signals of `topic`.
 
-    It has a signal for each chunk, in the partition with the same number.
+    It has a signal for each chunk, in the partition with the number of the chunk's partition.
     """
     return f"{topic}-signals"
 
@@ -58,6 +58,6 @@ def signals_of(topic: str) -> str:
 def dead_letters_of(topic: str) -> str:
     """Return the name of the topic with the dead letters of `topic`.
 
-    Dead letters are messages that are not valid records. They are in the partition with the same number.
+    Dead letters are messages that are not valid records. Each keeps the number of its partition.
     """
     return f"{topic}-dead-letters"

@@ -1,4 +1,4 @@
-"""Choice of the updates to read for a dataset that is built by events: those of complete propagations.
+"""Choice of the updates that a dataset built by events reads: the updates of complete propagations.
 
 Events report which updates arrived. Lineage shows from which data an update was made. The two differ after a roll-back,
 a repair or a manual re-run. Then lineage decides: inputs of one pipeline are never read if they were made from
@@ -35,16 +35,16 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Choice:
-    """The due events, and the pins to read instead of newest updates. None means that no fitting update exists yet."""
+    """The due events, and the pins to read instead of newest updates. A pin is None if no fitting update exists yet."""
 
     due: Due = field(default_factory=Due)
     pins: Mapping[Partition, Pin | None] = field(default_factory=dict[Partition, Pin | None])
 
 
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
-    """Choose what the next run of an output consumes and reads. `due.waits` is why other propagations wait.
+    """Choose what the next run of an output consumes and reads. `due.waits` is the reason why other propagations wait.
 
-    The first choice follows the events. If this choice is mixed or incomplete for a pipeline, the newest updates of the
+    The first choice follows the events. It may be mixed or incomplete for a pipeline. Then the newest updates of the
     pipeline are read, if they belong together. If the choice is still mixed, the consumed updates are read again.
     """
     groups = _groups(consumer, inbox)

@@ -23,7 +23,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def parse_least(text: str) -> tuple[int, int]:
-    """Parse a text such as `23 of 24` into the number that is enough, and the total. Raise ValueError otherwise."""
+    """Parse a text such as `23 of 24` into the number that is enough, and the total. Raise ValueError if malformed."""
     match = _SHARE.fullmatch(text)
     least, total = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= least <= total:
@@ -49,9 +49,9 @@ class Wait:
     Args:
         earliest: A cron, such as `0 6 * * *`. A partition is not built before the first tick at or after its end.
         tz: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
-        delay: A partition is not built before this time has passed. `earliest` then means the first tick after that.
+        delay: A partition is not built before this time has passed. `earliest` then means the first tick from then on.
         deadline: If a partition is not built after this time, an alert opens.
-        warn: If a partition is not built after this time, an earlier alert opens.
+        warn: If a partition is not built after this time, an alert opens, before the alert of `deadline`.
         at_least: How many of the needed partitions, or windows of tables, are enough, such as `23 of 24`. It requires
             `after`. Data that arrive after the run are late data.
         after: When this time has passed, a partition is built if enough of its inputs are there. At least one

@@ -2,11 +2,14 @@
 
 import re
 from typing import Annotated, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 _DUCKDB, _REDSHIFT = "duckdb:///", "redshift://"
+
+_SCHEMAS = frozenset({"feed_assets", "feed_assets_deleted", "information_schema"})
+"""Schemas that a loader uses. In DuckDB a file of such a name makes the schema's name ambiguous."""
 
 
 def _url(value: SecretStr) -> SecretStr:
@@ -20,6 +23,12 @@ def _url(value: SecretStr) -> SecretStr:
         )
     if text.startswith(_DUCKDB) and {".", ".."} & {*text.split("/")}:
         raise ValueError("a part of the path is . or ..: expected an absolute path, such as duckdb:///data/main.db")
+    file_name = unquote(text).rpartition("/")[2]
+    if text.startswith(_DUCKDB) and file_name.partition(".")[0].lower() in _SCHEMAS:
+        raise ValueError(
+            f"found the file {file_name}, which DuckDB confuses with a schema of its name: expected another name, such "
+            "as main.db. Rename it"
+        )
     if text.startswith(_REDSHIFT) and not _is_whole(text):
         raise ValueError(
             "expected redshift://user:password@host:5439/database, where / ? # @ : [ ] and % of the password are "

@@ -179,7 +179,7 @@ def _tiled(start: datetime, end: datetime, grain: str, zone: str) -> tuple[Windo
 def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
     """Return the smaller windows that decide whether a window is complete. A window of the base grain has none.
 
-    They are the windows of the largest smaller grain that fill the window exactly.
+    Their grain is the largest of the smaller grains whose windows fill this window exactly.
     """
     smaller = tuple(grain for grain in grains if minutes_of(grain) < minutes_of(window.grain))
     return tiles(window.start, window.end, smaller) if smaller else ()
@@ -201,7 +201,7 @@ def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
     """Return the grains, which are lengths of windows, from the shortest to the longest.
 
-    Raise InvalidDefinition if there are none, or the first does not divide the others.
+    Raise InvalidDefinition if there are none, the shortest does not divide the others, or `_check_days` refuses a zone.
     """
     ordered = sorted_grains(grains)
     if not ordered:

@@ -17,7 +17,7 @@ from typing import TypeVar
 from feed_assets.core.time_limits import in_time
 
 ANSWER_SECONDS = 10.0
-"""Seconds to wait for one answer, including retries: a listing, or the head of an object.
+"""Seconds to wait for one answer, including retries: one page of a listing, or the head of an object.
 
 For bodies of objects, there is another limit.
 """
@@ -65,7 +65,7 @@ class Answers:
                 ended.set()
 
         try:
-            return in_time(answer, lambda: self._now() > over, ())
+            return in_time(answer, lambda: self._now() > over)
         except TimeoutError:
             if ended.is_set():  # `ask` has ended, so `ask` itself has raised the error.
                 raise
@@ -84,7 +84,7 @@ class Answers:
 
 @cache
 def answers_of(url: str, way: str | None) -> Answers:  # noqa: ARG001 (the key)
-    """Return the `Answers` of the store or queue at a URL, by its endpoint or profile.
+    """Return the `Answers` of the store or queue at `url`, reached by `way`: an endpoint or a profile.
 
     Each tick opens new blackboards. All blackboards of a process with this URL share the object.
     """

@@ -100,7 +100,7 @@ class Blackboard:
                 return self._pages.names(prefix)
 
     def page(self, prefix: str, after: str = "") -> Page:
-        """Return a page of the names one level under `prefix` that follow `after`, or all if the store has no pages.
+        """Return a page of the names one level under `prefix` that follow `after`. Without pages, return all of them.
 
         As with `children`, a name does not prove that data exist.
         """
@@ -144,8 +144,8 @@ class Blackboard:
     def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
         """Yield the finished objects whose keys begin with `begins` and follow `after`, sorted, in pages.
 
-        On S3 a page is one request, sent when the caller asks for the page. Keys that do not match cost nothing. Other
-        stores list the whole folder of `begins`. UNREADABLE replaces control characters and invalid UTF-8 in keys.
+        On S3 a page is one request, sent when the caller asks for the page. Keys with another beginning cost nothing.
+        Other stores list the whole folder of `begins`. In keys, UNREADABLE replaces invalid characters.
         """
         with self._translated(f"list {begins}*", begins.rpartition("/")[0], is_folder=True):
             pages = self._pages.object_pages(begins, after) if self._pages else self._cut(begins, after)
@@ -160,7 +160,7 @@ class Blackboard:
         yield from (matching[at : at + OBJECTS_PER_PAGE] for at in range(0, len(matching), OBJECTS_PER_PAGE))
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
-        """Return the objects below `prefix` from the key `first` on, by one request. Return None if there are more."""
+        """Return the objects below `prefix` from the key `first` on. Return None if one request is not enough."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 page = next(iter(self._client.list(prefix, first[:-1])), ())
@@ -186,7 +186,7 @@ class Blackboard:
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
         """Return whether a listing is a snapshot of one moment.
 
-        Folders on local disk, and pages, are read one after another.
+        A listing on local disk, or of several pages, is not: its parts are read one after another.
         """
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
@@ -309,7 +309,8 @@ class Blackboard:
         return served
 
     def _chunks(self, key: str, stored: "StoredObject") -> Iterator[bytes]:
-        # This is a separate generator, because an error of writing the copy is not an error of the store.
+        # This is a separate generator, so that only the store's errors are translated. The caller's own errors, such as
+        # a full disk, are not.
         with self._translated(f"read {key}", key):
             yield from stored.stream()
 
@@ -329,8 +330,8 @@ class Blackboard:
     def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
         """Translate obstore's errors into ours.
 
-        The text of an error decides, because its class often does not say what failed. Every key is checked here, so no
-        key leads out of the blackboard. The folder '' is the blackboard itself.
+        The text of obstore's error decides which error is raised, because its class often does not say what failed.
+        Every key is checked here, so no key leads out of the blackboard. The folder '' is the blackboard itself.
         """
         for key in keys:
             if key or not is_folder:

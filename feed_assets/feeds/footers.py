@@ -98,7 +98,7 @@ def metadata_in(file: File, end: bytes) -> Any:
 
     `end` has the file's last bytes, at least from the footer on. Raise UnreadableUpdate if the footer does not fit.
     """
-    # Import here, because readers of CSV and JSON do not need it.
+    # Import here, because readers of CSV and JSON do not need pyarrow.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 

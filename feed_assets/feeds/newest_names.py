@@ -21,7 +21,7 @@ def newest_first(
     """Yield lists of all names one level under `prefix`, newest first, up to `until` (timezone-aware).
 
     If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. A search
-    takes one more request if updates arrive steadily, or else about twice the logarithm of the number of pages. With
+    adds one request if updates arrive steadily, otherwise about twice the logarithm of the number of pages. With
     `known_id` the search starts at that update: one request suffices if at most one page is newer. `known_id` never
     changes the result. In another team's bucket all searches together have a time limit.
     """
@@ -48,7 +48,10 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
-    """Yield the names after `start` in lists, newest first. Search for each list just before the previous list."""
+    """Yield the names after `start` in lists, newest first.
+
+    Each further list holds the names directly before those of the previous list.
+    """
     first = head = pages(start)
     within = pages
     while True:
@@ -60,7 +63,7 @@ def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
 
 
 def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
-    """Return the last page of a listing with the first page `page`, and the name after which the last page begins.
+    """Return the last page of the listing that begins with `page`, and the name after which that last page begins.
 
     The first guess is half a page before `end`, assuming a steady rate. Then the search tries the next page. Then it
     doubles its step until a page is empty, and bisects. Only names that are written during the search can follow an

@@ -71,7 +71,7 @@ class _NoPages(ReadOnlyFile):
         raise _PageReached
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        return offset + (_SIZE if whence else 0)  # pyarrow seeks only to the end, by `whence`.
+        return offset + (_SIZE if whence else 0)  # By `whence` pyarrow seeks only from the end.
 
     def tell(self) -> int:
         return _SIZE

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class QueueMessage:
-    """A message as it was received; `receipt` deletes it."""
+    """A message as it was received; a request to delete it needs its `receipt`."""
 
     id: str
     body: str
@@ -50,7 +50,7 @@ class Queue:
     Without a profile, boto3's default credentials are used.
 
     Each request is tried once. If it fails, it raises QueueUnavailable. If there is no whole answer in time, the queue
-    gets no request for a while (`answers.py`), so that each tick does not wait for it.
+    gets no request for a while (`answers.py`), so that later ticks do not wait for it.
     """
 
     url: str
@@ -85,7 +85,7 @@ class Queue:
         try:
             return answers_of(self.url, self.profile).within(ask)
         except (BotoCoreError, ClientError, ValueError, OSError) as error:
-            # Credentials may have been renewed. The next request makes a client, which reads them again.
+            # Credentials may have been renewed. The next request makes a new client, which reads them again.
             _client.cache_clear()
             raise QueueUnavailable(
                 f"{self.url} cannot be read: {sentence(str(error))} Listings find the new objects, but later. Check "

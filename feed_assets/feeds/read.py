@@ -49,7 +49,7 @@ Its name is the update id from which on the partition's history is complete.
 """
 
 MOST_SKIPPED = 200
-"""The most updates without a valid manifest that a reading skips to find a valid one. Each costs a request."""
+"""The most invalid names that a reading skips to find a valid update. Each skipped update costs requests."""
 
 _REASONS_SHOWN = 5
 _log = logging.getLogger(__name__)
@@ -69,11 +69,11 @@ def latest(
 ) -> Reading:
     """Return the newest valid update. With `as_of` (timezone-aware) only ids up to this time count.
 
-    A call costs one or two requests for names, at most about twice the logarithm of their pages (`newest_names`). Each
-    checked update costs one read and one listing of files. If an update was skipped, or with `as_of`, the promises of
-    prunes are listed, too. `known_id`, an update seen before, saves the search and never changes the result.
+    A call usually costs one or two requests for names, at most about twice the logarithm of the number of their pages
+    (`newest_names`). Each checked update costs one read and one listing of files. If an update was skipped, or with
+    `as_of`, the promises of prunes are listed, too. `known_id`, an update seen before, only saves requests.
 
-    Raise UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED updates were skipped.
+    Raise UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED names were skipped.
     """
     promised: str | None = None
     while True:
@@ -170,12 +170,21 @@ def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, 
 
 
 def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
-    """Yield the partitions of a feed with updates, valid or not, in order. Log a warning for other names."""
+    """Yield in order the partitions of a feed that have an update, valid or not. Log one warning for other names."""
+    skipped = list[Skipped]()
     for entry in walk(board, feed):
         if isinstance(entry, Partition):
             yield entry
         else:
-            _log.warning("%s: %s is skipped: %s", feed, entry.id, entry.reason)
+            skipped.append(entry)
+    warn_skipped(feed, skipped)
+
+
+def warn_skipped(feed: Feed, skipped: Sequence[Skipped]) -> None:
+    """Log one line about the skipped names of a feed, however many a producer has made. Log nothing without names."""
+    if skipped:
+        names = shortened([f"{each.id} ({each.reason})" for each in skipped], 3)
+        _log.warning("%s: these names are skipped: %s", feed, names)
 
 
 def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:

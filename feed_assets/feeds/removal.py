@@ -1,4 +1,4 @@
-"""Removal of old updates from a blackboard. Neither a kill nor a concurrent reader ever sees a half-removed update.
+"""Removal of old updates from a blackboard. No reader ever uses a half-removed update, not even after a kill.
 
 First a promise is written. It names the update from which on the history is complete. Then each old update is removed:
 first the manifest, then the files. Every step may be repeated.

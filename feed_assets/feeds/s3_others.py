@@ -22,7 +22,7 @@ SLOWEST = 64 << 10
 """The lowest average speed of a body, in bytes a second. In addition, each body gets `PATIENCE.timeout` seconds."""
 
 BODY_SECONDS = 3600
-"""The longest time of a body, at any speed. Meanwhile no file of another partner is pulled."""
+"""The longest time of a body, at any speed. While a body arrives, no file of another partner is pulled."""
 
 _AT_ONCE = 1 << 20
 _CONTENT_RANGE = re.compile("bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")

@@ -29,10 +29,10 @@ EMPTY_PAGES = 100
 """Most consecutive empty pages in a listing. A store may return some empty pages, but not endless ones."""
 
 LARGEST = 1 << 50
-"""The largest size of an object that is believed, in bytes: ledgers hold sums of sizes. S3 itself allows 50 TB."""
+"""Maximum size that is recorded for an object, in bytes, because ledgers hold sums of sizes. S3 itself allows 50 TB."""
 
 ETAG_BYTES = 200
-"""Maximum number of bytes of an etag. A longer one is shortened, in the same way wherever the store repeats it."""
+"""Maximum number of bytes of an etag. Longer etags are shortened in such a way that equal etags stay equal."""
 
 _Keys = tuple[str, str, str | None]
 
@@ -57,7 +57,7 @@ class S3Pages:
         self._answers = answers
         self._ends = float("inf")
         self._made = dict[_Keys, Any]()
-        """The client with the current credentials. Its listings share it."""
+        """The client with the current credentials. This object shares it with all copies that `listing` returns."""
 
     def listing(self) -> Self:
         """Return the same pages for one listing that begins now. In another team's bucket its time is limited."""
@@ -92,7 +92,7 @@ class S3Pages:
     def object_pages(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
         """Yield pages of the objects whose keys begin with `begins` and follow `after`: one request for each page.
 
-        All pages together have no time limit, unless this is a `listing`: whoever reads lazily decides when to stop.
+        All pages together have no time limit, unless `listing` made this object: lazy callers choose when to stop.
         """
         above = self._below("")
         for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):

@@ -101,7 +101,10 @@ class LocalClient(ObstoreClient):
         return local_disk.folders(self._root, prefix or "")
 
     def get(self, key: str, /, start: int = 0) -> "StoredObject":
-        """Return one file from byte `start` on. Let obstore raise the error for the name of a half-written file."""
+        """Return one file from byte `start` on.
+
+        For a key that names a half-written file, call obstore, which raises its error for such names.
+        """
         return (
             super().get(key, start)
             if local_disk.HALF_WRITTEN.search(key)

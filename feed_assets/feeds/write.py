@@ -61,7 +61,7 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
     """Create the claim, or read an existing one. Return whether it belongs to this writer.
 
-    If a reply was lost, the store may apply the request even later. Sending the request again is safe, because the
+    If a reply was lost, the store may still apply that request later. Sending the request again is safe, because the
     token is the same.
     """
     for _ in range(_CLAIM_TRIES):
@@ -136,14 +136,17 @@ def invalidate(
 ) -> None:
     """Invalidate an update: remove its manifest, or add an empty file to make its count wrong.
 
-    A second call changes nothing. With `file`, an invalid update is not changed: one more file could make it valid.
+    A second call changes nothing. With `file`, an invalid update with files is not changed: one more file could make it
+    valid.
     """
     path = _path(partition, update_id)
     manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
     if manifest is None and not files:
         raise NoValidUpdate(f"There is nothing at {path}/: no update to invalidate. See `feed-assets feed show`.")
-    # An update without files vanishes with its manifest, so a second call could not know that it existed.
-    if (how == "file" and why_invalid(manifest, files) is None) or not files:
+    # An update without files vanishes with its manifest, so a second call could not know that it existed. But one more
+    # file must not make the count of an invalid update right, not even until its manifest is removed.
+    leaves_a_file = not files and manifest is not None and parse_manifest(manifest) != 1
+    if (how == "file" and why_invalid(manifest, files) is None) or leaves_a_file:
         _add_empty_file(board, path, files)
     if how == "manifest":
         board.delete([f"{path}/{MANIFEST}"])

@@ -60,7 +60,7 @@ def line_end_of(text: str) -> Literal["\n", "\r"]:
 def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> tuple[CsvDialect, list[str]]:
     """Infer the dialect of a file, and the names of its columns, from its beginning.
 
-    Raise InvalidName for a file whose records have different numbers of fields, or lines before its header.
+    Raise InvalidName if the file has records with different numbers of fields, or lines before its header.
     """
     candidates = [*_candidates(text[:FORM_CHARACTERS], is_whole=is_whole and len(text) <= FORM_CHARACTERS)]
     if not candidates:
@@ -105,7 +105,7 @@ def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) ->
 
 
 def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
-    """Raise InvalidName if most records have several fields but the first record has one."""
+    """Raise InvalidName if most records have several fields but the first record has only one."""
     for each in candidates:
         well_formed = [record for record in each.records[1:] if record.problem is None]
         ((count, times),) = Counter(len(record.fields) for record in well_formed).most_common(1) or [(0, 0)]

@@ -61,7 +61,7 @@ def csv_sample(files: Sequence[Path]) -> Sample:
 
 
 def _refuse_others(files: Sequence[Path], names: Sequence[str], dialect: CsvDialect) -> None:
-    """Raise InvalidName for a file that a run would refuse with the columns and dialect of the first file."""
+    """Raise InvalidName for a file that a run would refuse if the feed had the first file's columns and dialect."""
     for file in files:
         if problem := csv_problem(file, names, dialect):
             raise InvalidName(f"{file}: {problem}. Correct the file, or declare it by hand.")

@@ -19,7 +19,7 @@ UNNAMED = "feed"
 """Name of the feed if the paths contain no name."""
 
 RESERVED = {"checks", "dg", "feed_asset", "foreign_feed", "partition", "previous", "run_spec"}
-"""Names that a module of declarations uses already, and parameters of functions that are not inputs."""
+"""Names that a module of declarations uses already, and function parameters that are not inputs."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def size_notes(beginnings: Sequence[FirstBytes]) -> list[str]:
 
 
 def encoding_of(beginnings: Sequence[FirstBytes]) -> Encoding:
-    """Return the encoding of CSV files. Raise InvalidName if it is not supported, or if files have different ones."""
+    """Return the encoding of CSV files. Raise InvalidName if it is not supported, or if encodings differ."""
     encodings: set[Encoding] = {_encoding_of_one(each) for each in beginnings}
     encodings.discard("UTF-8")
     if len(encodings) > 1:

@@ -52,7 +52,7 @@ class TextTable:
         self._rows = []
 
     def _add_columns(self) -> None:
-        """Create the table with all first columns at once, because DuckDB adds single columns more and more slowly."""
+        """Create the table with its first columns, or add later columns singly, which gets slower with each column."""
         new = self._columns[self._made :]
         if not self._made:
             self.database.execute(f"CREATE TABLE texts ({', '.join(f'{each} VARCHAR' for each in new)})")

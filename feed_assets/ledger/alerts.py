@@ -93,6 +93,20 @@ def keep(
         _open(connection, names, now)
 
 
+def resolve(ledger: Ledger, kind: str, keys: Collection[str], now: datetime) -> None:
+    """Resolve alerts of a kind, if they are open. The keys are alert names without `kind:`."""
+    with ledger.read() as connection:
+        names = {f"{kind}:{key}" for key in of_kind(connection, kind).keys() & {*keys}}
+    if names:
+        with ledger.write() as connection:
+            _resolve(connection, names, now)
+
+
+def of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
+    """Return the open alerts of a kind: reasons by name without `kind:`."""
+    return {name.removeprefix(f"{kind}:"): reason for name, reason in _of_kind(connection, kind).items()}
+
+
 def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
     """Return the open alerts of a kind: reasons by name."""
     return {each.name: each.reason for each in open_alerts(connection) if each.name.startswith(f"{kind}:")}

@@ -36,7 +36,7 @@ class Allocation:
 
 
 def lock(connection: sa.Connection) -> None:
-    """Lock the queue until the transaction ends. A transaction must lock the history budget before the queue."""
+    """Lock the queue until the transaction ends. If also needed, lock the history budget before this call."""
     insert_missing(connection, cursor, [{"name": _LOCK, "value": ""}])
     connection.execute(sa.select(cursor.c.value).where(cursor.c.name == _LOCK).with_for_update())
 
@@ -58,7 +58,7 @@ def of_outputs(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[
 def rows_of_outputs(
     connection: sa.Connection, outputs: Iterable[Partition], condition: sa.ColumnElement[bool]
 ) -> dict[Partition, Any]:
-    """Return the row of each output's resources or request that satisfies a condition."""
+    """Return for each output the row of its resources or of its request, if the row meets a condition."""
     key_table = key_tables.partitions(connection, outputs)
     query = sa.select(due.c.feed, due.c.partition, allocation)
     query = query.join(key_table, key_tables.same_keys(due, key_table))
@@ -110,7 +110,7 @@ def in_use(connection: sa.Connection) -> list[Allocation]:
 
 
 def end_not_begun(ledger: Ledger, now: datetime) -> None:
-    """Take back the resources of runs that did not begin in time. Ticks do this, too, but no tick may be running."""
+    """Take back the resources of runs that did not begin in time. Ticks do this, too, but perhaps none is running."""
     with ledger.read() as connection:
         listed = [each for each in in_use(connection) if each.dagster_run is None and _is_old(each, now)]
     if listed:
@@ -120,7 +120,7 @@ def end_not_begun(ledger: Ledger, now: datetime) -> None:
 
 
 def _is_old(grant: Allocation, now: datetime) -> bool:
-    return abs(now - grant.at) > LONGEST_WAIT  # A time in the far future comes from a wrong clock.
+    return abs(now - grant.at) > LONGEST_WAIT  # A time in the far future (wrong clock) counts as old, too.
 
 
 def unused(
@@ -131,15 +131,19 @@ def unused(
 ) -> set[str]:
     """Return the ids of `listed` whose run has ended, or did not begin in time.
 
-    A run in Dagster's own queue, for a pool or a limit, has not begun. Its resources do not idle: it asks for resources
-    again when it begins. `unfinished` returns whether a Dagster run is unfinished; None if Dagster does not know the
-    run, because it may belong to another instance. The caller has locked the queue, and has read `listed` before
-    Dagster's runs. So a run that begins in between is not missed.
+    A run in Dagster's own queue, for a pool or a limit, has not begun. It loses its resources, so that they do not
+    idle, and asks again when it begins. A run without a running build may be between two of its partitions. It keeps
+    its resources while its Dagster run is unfinished.
+
+    `unfinished` returns whether a Dagster run is unfinished; None if Dagster does not know the run, because it may
+    belong to another instance. The caller has locked the queue, and has read `listed` before Dagster's runs. So a run
+    that begins in between is not missed.
     """
     not_begun = sa.select(allocation.c.id).where(allocation.c.dagster_run.is_(None))
     idle = {*connection.execute(not_begun.with_for_update()).scalars()}
-    builds = sa.select(run.c.dagster_run).where(run.c.state == "running", run.c.dagster_run.is_not(None))
-    building = {*connection.execute(builds).scalars()}
+    builds = sa.select(run.c.dagster_run).where(run.c.dagster_run.is_not(None))
+    building = {*connection.execute(builds.where(run.c.state == "running")).scalars()}
+    recent = {*connection.execute(builds.where(run.c.ended > now - LONGEST_WAIT)).scalars()}
     unused_ids: set[str] = set()
     for each in listed:
         is_old = _is_old(each, now)
@@ -147,7 +151,8 @@ def unused(
             has_ended = is_old and each.id in idle
         else:
             state = unfinished(each.dagster_run)
-            has_ended = each.dagster_run not in building and (state is False or (state is None and is_old))
+            is_lost = state is None and is_old and each.dagster_run not in recent
+            has_ended = each.dagster_run not in building and (state is False or is_lost)
         if has_ended:
             unused_ids.add(each.id)
     return unused_ids

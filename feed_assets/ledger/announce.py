@@ -29,10 +29,10 @@ from feed_assets.ledger.updates import UpdateRow
 
 
 def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
-    """Record the write event of an update, whose marker is the update id. A repeated call changes nothing.
+    """Record the write event of an update. A repeated call changes nothing.
 
-    The event is flagged if its update is older than the last announced update. Such an update was invalidated, and is
-    valid again.
+    The event's marker is the update id. The event is flagged if its update is older than the last announced update.
+    Such an update was invalidated, and is valid again.
     """
     event_store.record(connection, event_store.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
 
@@ -159,7 +159,7 @@ def _slices(connection: sa.Connection, row: UpdateRow, base: Pin | None = None) 
 
 def _marker(row: UpdateRow) -> datetime:
     moment = parse_update_id(row.id)
-    if moment is None:  # This cannot happen: the id was parsed when it was recorded.
+    if moment is None:  # This cannot happen: an update id is parsed when it is recorded.
         raise ValueError(f"{row.partition} {row.id!r} is not an update id.")
     return moment
 

@@ -9,6 +9,9 @@ from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import batch
 
+JOINS = "it is a batch of "
+"""Beginning of the reason of a change that repeats the state of an update which is now known as a batch."""
+
 
 def has_joined(connection: sa.Connection, partition: Partition) -> bool:
     """Return whether a batch is recorded under its parent partition. Return True if the partition is not a batch."""

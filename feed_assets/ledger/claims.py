@@ -1,6 +1,6 @@
 """Claims of runs: the updates that a run is writing and the pins that it reads.
 
-They end when the run publishes or gives up.
+A run's claims end when the run publishes or gives up.
 """
 
 import json

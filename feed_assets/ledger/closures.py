@@ -48,7 +48,7 @@ class Closure:
 
 @dataclass(frozen=True)
 class Readers:
-    """Possible readers of a dataset, in this code location and in others.
+    """Possible readers of a dataset, in this code location and in other code locations.
 
     `local` are the readers in this code location. `declared` are all datasets that this code location declares. A
     reader in another code location counts as alive if it has read all changes from before `live_since` (UTC).

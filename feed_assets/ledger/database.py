@@ -245,7 +245,7 @@ def _as_it_is(url: str) -> Ledger:
 
 @contextmanager
 def _for_a_look(url: str) -> Generator[Ledger]:
-    """Open a ledger for a command that only reads: do not upgrade it, and close its connections after the block."""
+    """Open a ledger without an upgrade of its schema. Close its connections after the block."""
     ledger = _as_it_is(url)
     try:
         yield ledger
@@ -288,7 +288,7 @@ def get_cursors(connection: sa.Connection, names: Collection[str]) -> dict[str, 
 
 
 def put_cursors(connection: sa.Connection, positions: Mapping[str, str]) -> None:
-    """Store positions by name, such as those in event sources and in searched folders."""
+    """Store positions of readers by name, such as positions in event sources and in searched folders."""
     upsert(connection, cursor, [{"name": name, "value": value} for name, value in positions.items()], ["value"])
 
 

@@ -127,9 +127,9 @@ def _reading(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
-    """Select the edges of `first`. Add the edges to updates that contain these updates, and to their rejects.
+    """Select the edges of `first`. Add edges to the updates that contain an update in `first`, and edges to rejects.
 
-    Each row also has the state of the update.
+    The rejects are from the runs that wrote these updates. Each row also has the state of the update.
     """
     held = first.cte("held", recursive=True)
     held = held.union(sa.select(*_EDGE).join(held, _built_from(held)).where(_OWN))
@@ -143,7 +143,7 @@ def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def _rejects(held: sa.CTE) -> sa.Select[Any]:
-    """Select the rejects that the same runs wrote with the given updates."""
+    """Select the rejects that were written by the runs that wrote the given updates."""
     same_update = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
     beside = ~consumed.c.is_input & (consumed.c.feed != consumed.c.input_feed)
     how, of = sa.literal(REJECTS_OF, sa.String), (consumed.c.feed, consumed.c.partition, consumed.c.id)

@@ -82,7 +82,7 @@ def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: dateti
         return
     insert = insert_into(connection, due)
     new = insert.excluded
-    # Never lower the number. Otherwise a verdict about this change would also acknowledge a later change.
+    # Never lower the log number. Otherwise a verdict about this change would also acknowledge a later change.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
     values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
@@ -166,7 +166,7 @@ def _undecided(row: Any) -> DueOutput:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that wait because of attempts, quality, late data or pipelines.
+    """Make outputs due now if they wait because of attempts, quality, late data or pipelines.
 
     With the definitions that a new process loads, these outputs may no longer have to wait. So call this once when a
     process starts.
@@ -175,9 +175,9 @@ def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) 
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that wait for a time.
+    """Make outputs due now if they wait for a time.
 
-    The settings of a new process may have another limit, so call this once when a process starts.
+    The settings of a new process may have another daily limit of history, so call this once when a process starts.
     """
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
@@ -246,9 +246,9 @@ def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Store verdicts.
 
-    Remove 'current' and 'closed' outputs from the list. The others stay, and are decided again at their time or after a
-    change. Skip an output that was changed or requested after its verdict was made. Otherwise the change or request
-    would be lost.
+    Remove 'current' and 'closed' outputs from the list. Other outputs stay, and are decided again at their time or
+    after a change. Skip an output that was changed or requested since it was read from the list. Otherwise the change
+    or request would be lost.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -330,7 +330,7 @@ def end_waits(ledger: Ledger, now: datetime) -> None:
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:
-    """Make undecidable outputs due now: the person who starts `run` again may have fixed the cause."""
+    """Make undecidable outputs due now: the person who restarts `feed-assets run` may have fixed the cause."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
         failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)
@@ -361,7 +361,7 @@ def _say(ledger: Ledger, states: Mapping[DueOutput, tuple[str, str | None]], loo
 
 
 def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
-    """Remove outputs that will never be partitions again from the due list."""
+    """Remove outputs from the due list if they will never be partitions again."""
     if rows := [_key(item) for item in gone]:
         connection.execute(sa.delete(due).where(_as_read()), rows)
 

@@ -84,7 +84,7 @@ def record(
     rejected: list[Rejected] = []
     is_ours = source == OURS
     tables = {each.table_name for each in new}
-    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are times.
+    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Our markers are times.
     sound = [each for each in new if _is_sound(each, kinds, rejected, is_ours=is_ours)]
     last = _last(connection, kinds, {(each.table_name, each.partition_key) for each in sound})
     rows: list[dict[str, Any]] = []
@@ -202,7 +202,7 @@ def _row(
 def _known_identities(
     connection: sa.Connection, source: str, new: Iterable[WriteEvent]
 ) -> set[tuple[str, str, str, str]]:
-    """Return the identities of the events that the source has published before."""
+    """Return the identities of the new events that are already recorded for this source."""
     names = ("feed", "partition", "marker", "correlation")
     key_table = key_tables.rows(connection, names, map(_identity, new))
     query = sa.select(*(event.c[name] for name in names)).join(key_table, key_tables.same_keys(event, key_table))
@@ -276,7 +276,7 @@ def recorded_of(row: Mapping[Any, Any]) -> Recorded:
 def after(
     connection: sa.Connection, tables: Collection[Feed], sequence: int, upto: int, limit: int
 ) -> tuple[Recorded, ...]:
-    """Return the events of some tables with numbers in `(sequence, upto]`, in order."""
+    """Return up to `limit` events of these tables, in order. Their numbers are in `(sequence, upto]`."""
     condition = event.c.feed.in_(sorted(map(str, tables))) & (event.c.sequence > sequence) & (event.c.sequence <= upto)
     rows = connection.execute(sa.select(event).where(condition).order_by(event.c.sequence).limit(limit)).mappings()
     return tuple(recorded_of(row) for row in rows)

@@ -110,7 +110,7 @@ def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Pa
 
 
 def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
-    """Return the problems of bad partitions that a person has waived, with a permission to use the data."""
+    """Return the problems that a person has waived, by bad partition. Consumers may then use the partition."""
     waiver_by_partition = waivers.waived(connection, bad) if bad else {}
     return {at: each.problem for at, each in waiver_by_partition.items()}
 
@@ -126,6 +126,7 @@ def _built(
     late = {each: of_updates.get(each, {}) | of_batches.get(each, {}) | of_windows.get(each, {}) for each in published}
     attempts = _attempts(connection, outputs)
     adding = {need.output for need in needs if need.adds} & newest.keys()
+    adding |= {each for each, row in newest.items() if row.origin == updates.COMPACTED}
     added = {each: newest[each] for each in adding}
     lost = increment_base.lost(connection, added) | compacted.lost(connection, added) if added else {}
     return {
@@ -168,7 +169,7 @@ def _counted(
 
 
 def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
-    """Return the input partitions whose updates count only up to an update id now, each with this id."""
+    """Return the input partitions whose updates count only up to a certain update id, each with this id."""
     limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
     return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
 

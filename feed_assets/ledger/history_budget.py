@@ -1,4 +1,4 @@
-"""Count of the history runs requested today. All code locations and sensors of a ledger share it."""
+"""Number and bytes of the history runs requested today. All code locations and sensors of a ledger share it."""
 
 import json
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spen
 
 
 def put(connection: sa.Connection, count: Spent) -> None:
-    """Store what was spent. The caller has read it by `locked` in the same transaction."""
+    """Store what was spent. The caller has called `locked` in the same transaction."""
     put_cursors(connection, {_CURSOR: _text(count)})
 
 
 def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
-    """Count one manual run. If the run may not start today, do not count it, and return the reason."""
+    """Count one history run that a person starts. If it may not start today, do not count it, and return the reason."""
     with ledger.write() as connection:
         before = locked(connection, now)
         why = why_not(history, before, size)

@@ -221,10 +221,10 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 
 
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
-    """Consume events whose data have been read already, without a run.
+    """Consume events without a run, because their data have been read already.
 
-    The events are recorded as consumed by the newest published update. So they return to the inbox if that update is
-    invalidated. A repeated call changes nothing.
+    The events are recorded as consumed by the output's newest published update. So they return to the inbox if that
+    update is invalidated. A repeated call changes nothing.
     """
     if slices:
         is_consumed = _within(connection, slices)

@@ -54,7 +54,7 @@ def beside(connection: sa.Connection, output: Partition, update_id: str) -> str 
 
 
 def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
-    """Return the bases of updates, one for each partition. Full loads have none."""
+    """Return the bases of updates, one for each partition. Full loads have no base."""
     key_table = key_tables.updates(connection, update_keys)
     rows = connection.execute(
         sa.select(consumed).join(key_table, key_tables.same_keys(consumed, key_table)).where(ADDS_TO)
@@ -65,9 +65,9 @@ def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, s
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
     """Return the outputs whose newest update was built by increments on an invalid update, each with the reason.
 
-    Only invalid updates are searched, not all increments. An invalid update counts if a valid increment with the same
-    first update extends it. That increment and the newest update may be in different branches of the chain. Then a full
-    load is unnecessary but harmless.
+    Only invalid updates are searched, not all increments. An invalid update counts if a valid or pruned increment of
+    the same chain extends it. That increment and the newest update may be in different branches of the chain. Then a
+    full load is unnecessary but harmless.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())

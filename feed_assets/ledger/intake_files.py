@@ -49,7 +49,7 @@ def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
 def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -> None:
     """Clear the problems of files that no longer exist.
 
-    Keep the entries of files that were pulled; delete the others.
+    Keep the entries of files that were pulled; delete the other entries.
     """
     is_gone = (table.c.feed == str(feed)) & table.c.name.in_(names)
     connection.execute(sa.delete(table).where(is_gone, table.c.batch.is_(None)))

@@ -20,10 +20,10 @@ from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
 UPDATE, EVENT, QUALITY, WINDOW, UNCHANGED = "update", "event", "quality", "window", "unchanged"
-"""Kinds: state changes of updates, checks and windows, write events, and runs that left their dataset unchanged."""
+"""Kinds of changes: of an update, a write event, a check, a window, and a run that left its dataset unchanged."""
 
 COUNTED = "counted"
-"""The kind for a new count of records of another team's update."""
+"""The kind for a change that stores how many records an update of another team has."""
 
 CLOSED = "closed"
 """The kind for closing or reopening a partition: `after` is `closed`, `retired` or `open`."""

@@ -29,8 +29,8 @@ class OldEvents:
         """Search the next `limit` events, and prune those that may be pruned.
 
         Return the number of pruned events, and the last number searched (None at the end). Events are searched without
-        a lock, and checked again on removal, under the lock that publications use. The records of the runs that
-        consumed these events are removed, too. Without `apply` the events are only counted.
+        a lock, and checked again on removal, under the lock that publications use. Rows of the table `taken` about
+        these events are removed, too. Without `apply` the events are only counted.
         """
         in_range = (event.c.sequence > after) & (event.c.sequence <= self.upto)
         query = sa.select(event).where(in_range).order_by(event.c.sequence).limit(limit)
@@ -50,7 +50,7 @@ class OldEvents:
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
         """Return the events that can be pruned: those whose propagation has no event that must be kept.
 
-        The propagations that were joined into this one must not have such an event, either.
+        The propagations that were joined into that propagation must not have such an event, either.
         """
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for own_ids in ids.values() for each in own_ids}
@@ -77,7 +77,7 @@ class OldEvents:
         return (event.c.sequence > self.upto) | stays
 
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return a condition on the table `event`: it is the last event about an update that may be read again."""
+        """Return a condition on the table `event`: it is the last event about a current update (`_is_current`)."""
         its = _its_update() & self._is_current(floors)
         return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 

@@ -127,7 +127,7 @@ def audited(
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Set to passed the checks that failed in runs of these partitions, because the published data are good.
+    """Set the failed checks of the runs of these partitions to `passed`, because the published data are good.
 
     Results of other reporters stay. Marks stay, too, because their cause is in the inputs. A repeated call changes
     nothing.
@@ -203,7 +203,7 @@ def failed(
 def _with_name(row: sa.Row[Any]) -> str:
     """Return the reason of a check's state, after the name of the check.
 
-    Leave the name out for marks, because users do not know that check.
+    Leave the name out for marks, because users do not know the check `inputs`.
     """
     if not row.reason:
         return f"check {row.check} failed"

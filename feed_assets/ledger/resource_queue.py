@@ -1,6 +1,6 @@
 """Requests that wait for compute resources: one queue for all who share a ledger.
 
-A request is served in the transaction that claims its outputs on the due list, so none is served twice.
+A request is served in the transaction that claims its outputs on the due list, so no request is served twice.
 """
 
 import json
@@ -66,7 +66,7 @@ class ResourceRequest:
 def claim(
     connection: sa.Connection, requests: Sequence[ResourceRequest], rooms: Rooms, now: datetime
 ) -> dict[str, Placement | str]:
-    """Claim the outputs of the requests that get a target, and let the others wait with the reason.
+    """Claim the outputs of the requests that get a target, and let the other requests wait, each with the reason.
 
     Return the target or the reason of each request, by its id. Earlier requests of other processes in the queue
     keep their room. The caller has locked the queue, and the outputs on the due list.
@@ -148,9 +148,9 @@ def _note(
     places: Mapping[str, Placement | str],
     now: datetime,
 ) -> None:
-    """Note requests on the due list. A changed reason of a waiting output is not reported to Dagster again.
+    """Store on the due list the request of each output, and the reason if the request waits.
 
-    Such a reason changes with each run that ends.
+    Once Dagster shows such a reason, a new reason is not reported, because the reason changes with each run that ends.
     """
     granted, waits = list[dict[str, Any]](), list[dict[str, Any]]()
     for request in requests:
@@ -223,7 +223,7 @@ def is_woken(ledger: Ledger, name: str, last_look: datetime) -> bool:
 def wake_first(connection: sa.Connection, now: datetime) -> None:
     """Make the outputs of the first waiting requests due now, because a run has given its resources back.
 
-    Also wake the runs by hand that have one of these requests.
+    Also wake the runs that have begun, and wait with one of these requests.
 
     Other requests wait for their turn, because it is slow to check every request at the end of each run.
     Skip outputs that another transaction has locked, to avoid a deadlock: a tick decides about these outputs just now.

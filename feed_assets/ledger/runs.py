@@ -118,7 +118,7 @@ def is_published(connection: sa.Connection, run_id: str) -> bool:
 def refuse_given_up(connection: sa.Connection, run_id: str) -> None:
     """Raise UpdateAbandoned if a run was ended by another process, because its own process seemed to be dead.
 
-    Such a worker may wake up late, when another run has already built its partition.
+    The process of such a run may continue late, when another run has already built the partition.
     """
     row = connection.execute(sa.select(run.c.state, run.c.reason).where(run.c.id == run_id)).one()
     if row.state != RUNNING:

@@ -73,7 +73,7 @@ PREPARE = {"sqlite": _prepare_sqlite, "postgresql": _prepare_postgresql}
 
 
 def _configure(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # The driver's own BEGIN comes too late for a safe upgrade.
+    connection.isolation_level = None  # Switch off the driver's BEGIN, which comes too late for a safe upgrade.
     cursor = connection.cursor()
     for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")

@@ -69,7 +69,7 @@ def grid_facts(connection: sa.Connection, requests: Sequence[ShownPartition]) ->
 
 
 def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
-    """Return facts about partitions that runs, checks and people reported. People may name a window instead."""
+    """Return what runs, checks and people reported about each partition. People may name its windows instead."""
     named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in requests}
     every = [name for names in named.values() for name in names]
     by_name = {

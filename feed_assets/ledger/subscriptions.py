@@ -4,7 +4,7 @@ Other subscribers have one position for all feeds.
 """
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -14,6 +14,12 @@ from feed_assets.ledger.tables import change, subscription
 
 ALL = ""
 """Value for a subscription to the changes of all feeds."""
+
+GONE_AFTER = timedelta(hours=1)
+"""Time after which a feed or a subscriber has no owner: no code location has read one of its changes for this long.
+
+Any location may then resolve its alerts.
+"""
 
 Edge = tuple[str, str]
 """Subscriber and feed."""
@@ -44,6 +50,12 @@ def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
     for row in connection.execute(sa.select(subscription.c.subscriber, subscription.c.feed, lags.label("lags"))):
         live[not row.lags] |= {row.subscriber, row.feed}
     return live[False] - live[True] - {ALL}
+
+
+def lagging(connection: sa.Connection, before: datetime) -> set[str]:
+    """Return the subscribers to the changes of all feeds that lack a change from before a time."""
+    query = sa.select(subscription.c.subscriber).where(subscription.c.feed == ALL, _lags(before))
+    return {*connection.execute(query).scalars()}
 
 
 def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) -> set[str]:
@@ -91,7 +103,7 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
     its = {name: subscription.c[name] == sa.bindparam(f"its_{name}") for name in ("subscriber", "feed")}
     rows = [{"its_subscriber": subscriber, "its_feed": feed, "reached": position} for subscriber, feed in edges]
     moved = sa.update(subscription).where(*its.values()).values(position=sa.bindparam("reached"))
-    connection.execute(moved, rows)  # A join would compare each pair of rows.
+    connection.execute(moved, rows)  # One statement with a join would compare each pair of rows.
     return True
 
 

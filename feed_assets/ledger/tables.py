@@ -26,7 +26,7 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
 
 
 TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-"""A text that is ordered by code points, as in Python and SQLite: positions and keys are compared in all three."""
+"""A text that PostgreSQL orders by code points, as Python and SQLite do: all three compare positions and keys."""
 
 metadata = sa.MetaData()
 
@@ -561,4 +561,27 @@ allocation = sa.Table(
     sa.Column("reason", TEXT, nullable=False, comment="why this target, or what it waits for"),
     sa.Column("dagster_run", TEXT, comment="Dagster run that uses it; NULL: it has not begun"),
     sa.Column("started", UtcDateTime, comment="when the run's Spark session was up"),
+)
+
+delivery = sa.Table(
+    "delivery",
+    metadata,
+    sa.Column("subscription", TEXT, primary_key=True),
+    sa.Column("lane", TEXT, primary_key=True, comment="partition or window; '' if one call serves all changes"),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, comment="number of the change in the log"),
+    sa.Column("event", TEXT, nullable=False, comment="JSON: the CloudEvent"),
+    sa.Column("due", UtcDateTime, nullable=False, comment="when it is tried next"),
+    sa.Column("tries", sa.Integer, nullable=False, comment="failed ones in a row, outages too"),
+    sa.Column("refusals", sa.Integer, nullable=False, comment="failed ones that count"),
+    sa.Column("error", TEXT, comment="why the last try failed; NULL: it was not tried"),
+    sa.Column("is_down", sa.Boolean, nullable=False, comment="whether the target gave no answer then"),
+    sa.Column("is_dead", sa.Boolean, nullable=False, comment="whether it waits for a person, and its lane with it"),
+)
+
+delivery_turn = sa.Table(
+    "delivery_turn",
+    metadata,
+    sa.Column("subscription", TEXT, primary_key=True),
+    sa.Column("holder", TEXT, nullable=False, comment="process that delivers"),
+    sa.Column("until", UtcDateTime, nullable=False, comment="when another process may deliver"),
 )

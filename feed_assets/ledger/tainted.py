@@ -92,7 +92,7 @@ def look(
 ) -> dict[Partition, str | None]:
     """Return for each output the problem of the data from which it was built, or None if these data are good.
 
-    Skip outputs without a published update, and outputs whose mark must stay as it is.
+    Skip outputs without a published update, and marked outputs whose mark must stay.
     """
     published = batch_sets.newest(connection, outputs)
     consumed = batch_sets.consumed(connection, published)
@@ -210,7 +210,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the feed partitions that were read. Leave out feeds with a bad partition: that is the reason."""
+    """Return the feed partitions that were read. Skip feeds with a bad partition, which already explains the mark."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 

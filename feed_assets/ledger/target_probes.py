@@ -139,7 +139,7 @@ def _read(text: str | None) -> tuple[Worker, ...]:
 
 
 def _with_loss(answer: Probe, row: Any, now: datetime) -> Probe:
-    """Return an answer that is offline if the target was lost lately. Skip a loss in the far future (wrong clock)."""
+    """Return the answer, as offline if a run lost the target lately. Ignore a loss in the far future (wrong clock)."""
     lost = row.lost
     if answer.offline or lost is None or not now - LOST_FOR < lost <= now + LOST_FOR:
         return answer

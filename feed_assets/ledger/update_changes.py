@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.ledger import batch_partitions, inbox, log, quality, replaced_updates
+from feed_assets.ledger import batch_partitions, compacted_partitions, inbox, log, quality, replaced_updates
 from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
@@ -43,7 +43,10 @@ def change(
         values |= {"state": state, "changed": _log(connection, before, state, values.get("reason"), now)}
         connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
     if before and before.run and state == INVALIDATED:
-        inbox.give_back(connection, output_of(connection, before), before.run)
+        replaced = compacted_partitions.replaced_by(connection, before)
+        rows = [row for each in replaced if (row := find(connection, partition, each)) and row.state == PRUNED]
+        for run in [before.run, *(row.run for row in rows if row.run)]:  # Nothing else has the rows of pruned updates.
+            inbox.give_back(connection, output_of(connection, before), run)
     return before.state if before else None
 
 
@@ -77,7 +80,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row and row.origin == COMPACTED:
-        return  # Its batches were published before: no event or check result is needed.
+        return  # A compacted update needs no event or check result: its batches were published before.
     if row:
         announce(connection, row, now)
     if row and row.run:
@@ -94,7 +97,7 @@ def _judge(
 ) -> None:
     """Record the check results of a published run, and end the failures that earlier runs reported.
 
-    If data differ, other failed checks become stale.
+    If the run's data differ from the output's earlier data, other failed checks become stale.
     """
     audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
     quality.audited(connection, output, json.loads(audit or "{}"), run_id, now)
@@ -159,7 +162,7 @@ def sync(
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
     """Log the update of a batch that is new in its partition, so that readers of the partition get this update."""
     if recorded_row := newest(connection, [batch]).get(batch):
-        why = f"it is a batch of {batch.parent}"
+        why = f"{batch_partitions.JOINS}{batch.parent}"
         log.append(
             connection,
             [

@@ -19,7 +19,7 @@ Pruning keeps the events of these updates, and of updates that were joined into 
 
 
 def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
-    """Return the durations of the newest updates from `first` to `last`, oldest first.
+    """Return how long the newest updates of `last` took since their events in `first`, oldest first.
 
     If several updates were joined into one, the duration starts with the last of their events in `first`.
     """

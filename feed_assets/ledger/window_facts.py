@@ -73,7 +73,7 @@ def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[
 
 
 def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.UpdateRow]) -> set[Partition]:
-    """Return the partitions whose newest updates are not counted in windows yet, but must be."""
+    """Return the partitions whose newest updates must be counted in windows, but are not counted yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     positions = subscriptions.positions(connection, [update_counts.COUNTER]) if rows else {}

@@ -1,8 +1,8 @@
 """Builds by hand: choose partitions, plan order and inputs, then run one build after the other in this process.
 
-A build by hand waits for inputs and, for history, for the day's limit. It ignores the gates for quality, late data,
-failed attempts and decisions by persons. It may run beside the daemon, because the ledger lets only one run at a time
-build a partition.
+A build by hand is refused if an input is missing, or if the day's limit of history is used up. It ignores the gates for
+quality, late data, failed attempts and decisions by persons. It may run beside the daemon, because the ledger lets only
+one run at a time build a partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -69,8 +69,8 @@ class Planned:
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
     """Return the partitions of some datasets that are in one of the groups `which`: failed, refused or missing.
 
-    A missing partition needs an input that exists, or that is itself a returned missing partition. To find the missing
-    ones, discover foreign feeds first, because ticks may not have seen their newest data.
+    A partition counts as missing only if one of its inputs exists or is itself in the result. To find missing
+    partitions, discover foreign feeds first, because ticks may not have seen their newest data.
     """
     if Chosen.MISSING in which:
         read = {parent.feed for node in nodes for parent in graph.parents(node)}
@@ -83,7 +83,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
     """Return the partitions whose last attempt had one of the results in `which`.
 
-    The due list is not used here, because a current partition stays current if a re-run fails.
+    The due list does not have all of them, because a current partition stays current if its re-run fails.
     """
     tried = runs.last_attempts(connection, runs.attempted(connection, [node.feed for node in nodes]))
     existing = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
@@ -96,7 +96,7 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
     """Return the missing partitions that can be built from existing inputs, directly or through missing inputs.
 
-    Leave out other partitions of a calendar, because countless partitions may have no data.
+    Leave out partitions without any existing input, because a calendar may have countless such partitions.
     """
     missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):

@@ -12,7 +12,7 @@ from pydantic import Field
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import check_installed
-from feed_assets.orchestration.decide.requests import UNFINISHED
+from feed_assets.orchestration.decide.requests import has_unfinished
 from feed_assets.orchestration.declare.declarations import Declaration
 from feed_assets.orchestration.declare.topic_tables import declared_topics
 from feed_assets.settings import settings
@@ -136,8 +136,7 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
     from feed_assets.kafka.lag import lag
     from feed_assets.sources.topic_events import clients_for
 
-    in_progress = dg.RunsFilter(job_name=CATCH_UP, tags={TOPIC: name}, statuses=UNFINISHED)
-    if instance.get_runs(in_progress, limit=1):
+    if has_unfinished(instance, CATCH_UP, TOPIC, name):
         return []
     lags = lag(clients_for(name), name)
     if not any(is_due(each, topic, now) for each in lags):

@@ -15,7 +15,8 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
-from feed_assets.orchestration.declare.declarations import declarations_of, specs_of
+from feed_assets.orchestration.declare.declarations import Dataset, declarations_of, specs_of
+from feed_assets.orchestration.declare.on_change import subscriptions_of
 from feed_assets.orchestration.declare.versions import with_versions
 from feed_assets.orchestration.prune_jobs import prune_jobs, prune_ledger_job
 from feed_assets.orchestration.ticks.orphan_sensor import orphans_sensor
@@ -73,8 +74,8 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     """Add automation for datasets: sensors, late re-runs, and an in-process executor by default.
 
-    Also add the job `prune_ledger`, the job `prune` if any feed has a retention, and the job `catch_up` if there is a
-    Kafka topic.
+    Also add the job `prune_ledger`, the job `prune` if any feed has a retention, the job `catch_up` if there is a
+    Kafka topic, the job `compact` if a dataset has the option, and what delivers to subscriptions.
 
     Args:
         definitions: The datasets and feeds of a code location, and its other definitions.
@@ -91,6 +92,14 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     declared = declarations_of(assets)
     sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
     checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), prune_ledger_job(), *catch_up_jobs(declared)]
+    if any(isinstance(each, Dataset) and each.compact for each in declared):  # Otherwise nothing of it is imported.
+        from feed_assets.orchestration.compact_job import compact_job, compact_sensor
+
+        sensors, jobs = [*sensors, compact_sensor(declared)], [*jobs, compact_job(declared)]
+    if subscriptions := subscriptions_of(assets):  # Otherwise nothing of it is imported.
+        from feed_assets.orchestration.delivery_job import delivery_jobs, delivery_sensor
+
+        sensors, jobs = [*sensors, delivery_sensor(subscriptions)], [*jobs, *delivery_jobs(subscriptions)]
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)
 

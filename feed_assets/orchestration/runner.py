@@ -47,7 +47,7 @@ LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration without a console log: the instance has the whole log, and `on_run` reports the end."""
 
 ALIVE_SECONDS = 120
-"""Seconds for which a heartbeat counts. A daemon sends one each half minute. Dagster's own limit is half an hour."""
+"""Seconds for which a heartbeat counts. A daemon sends one every half minute. Dagster's own limit is half an hour."""
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -292,7 +292,8 @@ class Runner:
         of = f" of {self._steps['requested']}" if self._steps["requested"] else ""
         span = request.partition_key_range
         keys = request.partition_key or (f"{span.start}...{span.end}" if span else "")
-        self.on_step(f"run {self._steps['run']}{of}: {', '.join(names(request.asset_selection or ()))} {keys}".rstrip())
+        runs_what = request.job_name or ", ".join(names(request.asset_selection or ()))
+        self.on_step(f"run {self._steps['run']}{of}: {runs_what} {keys}".rstrip())
 
     @cached_property
     def _job(self) -> dg.JobDefinition:
@@ -313,14 +314,15 @@ class Runner:
         ).resolve_implicit_global_asset_job_def()
 
     def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:
-        """Execute the run of a request to its end."""
+        """Execute the run of a request to its end: of some assets, or of a job that a sensor names."""
         refuse_what_is_missing(self.instance, settings())
         self._tell(request)
-        result = self._job.execute_in_process(
+        job = self.definitions.resolve_job_def(request.job_name) if request.job_name else self._job
+        result = job.execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
             run_config={**LOGS, **request.run_config},
-            asset_selection=list(request.asset_selection or ()),
+            asset_selection=None if request.job_name else list(request.asset_selection or ()),
             tags={**request.tags, **tags, DRIVER: this_process()},
             raise_on_error=False,
         )

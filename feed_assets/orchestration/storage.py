@@ -35,7 +35,7 @@ BUSY_SECONDS = 30
 _inherited: list[object] = []
 """Connections that this fork inherited from its parent process. SQLite forbids a fork to use or even to close them.
 
-Closing one might copy the write-ahead log into the file and remove the log.
+Closing such a connection might copy the write-ahead log into the file and remove the log.
 """
 
 _File = tuple[str, int, int]

@@ -20,7 +20,7 @@ _MOST = 9_223_372_036_854
 
 
 def in_todays_calendar(table: Any, columns: FileColumns) -> Any:
-    """Return the rows of a file with days in today's calendar.
+    """Return the rows of a file, with all days converted to today's calendar.
 
     Raise UnreadableUpdate for old days and moments that cannot be converted (`core.parquet_values`).
     """

@@ -84,7 +84,7 @@ class Looker:
         )
 
     def _hint(self, partition: Partition) -> str:
-        """Return a hint for a partition without updates: its other content, or a similar name, and how to read it."""
+        """Return a hint for a partition without updates: its other content, and how to read this content."""
         names = self.board.children(partition.path)
         below = [name for name in names if not is_update_id(name)]
         if self.batches:

@@ -27,7 +27,7 @@ def read(
     partial: bool = False,
     union_by_name: bool = False,
 ) -> FeedData:
-    """Find the data of partitions that are valid now, or were at a time. No file is opened yet.
+    """Find the newest valid update of each partition, or of each of its batches. No file is opened yet.
 
     Args:
         feed: Name and version, `plant/daily/v1.0`.

@@ -145,7 +145,7 @@ def _one_of_each(values: Numbers) -> Numbers:
 
 
 def _words_of_decimals(column: Any) -> Numbers:
-    """Return the unscaled values of 128-bit decimals as rows of two 64-bit words, the low one first."""
+    """Return the unscaled values of 128-bit decimals as rows of two 64-bit words, the low word first."""
     data = np.frombuffer(column.buffers()[1], dtype="<u8")[2 * column.offset : 2 * (column.offset + len(column))]
     return data.reshape(-1, 2)
 
@@ -177,7 +177,7 @@ def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
 def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
     """Hash byte strings of different lengths, which are ranges of `data`.
 
-    The strings are sorted by length, longest first. So the strings that have one more stripe of `_STRIPE` bytes are
+    The strings are sorted by length, longest first. So the strings that still have a whole stripe (`_STRIPE` bytes) are
     always in front.
     """
     order = np.argsort(-lengths, kind="stable")
@@ -219,7 +219,7 @@ def _of_stripes(data: Numbers, at: Numbers, remaining: Numbers, seed: Hashes) ->
 def _step(
     data: Numbers, size: int, hashes: Hashes, at: Numbers, remaining: Numbers, mix: Callable[[Hashes, Hashes], Hashes]
 ) -> tuple[Hashes, Numbers, Numbers]:
-    """Mix one word of `size` bytes into the hashes of the texts that have at least `size` bytes left."""
+    """Mix one word of `size` bytes into the hashes of the byte strings that have at least `size` bytes left."""
     has: Numbers = remaining >= size
     if not has.any():
         return hashes, at, remaining

@@ -30,7 +30,7 @@ def opened_stream(board: Blackboard, file: File, metadata: Any, unit: str = "us"
 
 
 def rows_by_batch(opened: Any, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the rows of a file, row group by row group, in batches that fit the memory limit.
+    """Yield the rows of a file, row group by row group, in batches of at most `_ROWS` rows and about `_BATCH` bytes.
 
     Raise OSError, as pyarrow does, if the number of rows of a group differs from the footer.
     """

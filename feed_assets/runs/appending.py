@@ -30,9 +30,9 @@ class BatchPlan(NamedTuple):
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
-    If exactly one existing batch has read all of these rows before, the run writes this batch again, from all slices
-    that the batch has read. So no row exists twice. If several batches have read the rows, or a batch has read only a
-    part of them, the run loads all rows into one batch that replaces all others.
+    If exactly one existing batch has read all rows of the slices before, the run writes this batch again, from all
+    slices that the batch has read. So no row exists twice. If several batches have read the rows, or a batch has read
+    only a part of them, the run loads all rows into one batch that replaces all others.
     """
     with services.ledger.read() as connection:
         batches = batch_partitions.recorded_batches(connection, [output])[output]
@@ -56,7 +56,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
 def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
     """Raise InvalidDefinition if a batch's columns differ from those of other batches.
 
-    Readers could not combine them.
+    Readers could not combine such batches.
     """
     batch = output.partition
     numbers, parent = numbers_in(batch.name), batch.parent

@@ -22,9 +22,9 @@ UPDATES = 20
 """Number of updates that one search reads. If there are 7,000 updates, each is read about once a year."""
 
 BYTES = 256 << 20
-"""Number of bytes that one search reads.
+"""Number of bytes after which a search reads no further update.
 
-If one update is larger, only some of its files are read: each time others.
+If one update is larger, a search reads only some of its files, beginning with another file each day.
 """
 
 OLD = timedelta(days=1)
@@ -33,7 +33,7 @@ OLD = timedelta(days=1)
 
 @dataclass
 class Rotten:
-    """Result of one search: the damage by update (`feed|key/id`), and the problem by feed that could not be read."""
+    """Result of one search: the damage by update (`feed|key/id`), and by feed the error if the feed was unreadable."""
 
     damaged: dict[str, str] = field(default_factory=dict[str, str])
     problems: dict[str, str] = field(default_factory=dict[str, str])
@@ -48,7 +48,7 @@ def look_in_turn(
     now: datetime,
     out_of_time: Callable[[], bool],
 ) -> Rotten | None:
-    """Read updates to find damage on the disk: first those known as damaged, then the next newest updates in rotation.
+    """Read updates to find damage: first the updates known as damaged, then those of the next partitions in rotation.
 
     Return None if the last search was less than a day ago. The position in the rotation is recorded at the end. So a
     search that was killed is repeated.

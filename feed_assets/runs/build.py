@@ -159,7 +159,7 @@ class _Build:
         except (NoValidUpdate, MixedInputs):
             with (
                 self.services.ledger.write() as connection
-            ):  # Nothing was read, so this attempt must not count for later inputs.
+            ):  # Nothing was pinned, so this attempt must not count as one with newer inputs than the attempt before.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
@@ -197,11 +197,11 @@ class _Build:
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
         if any(map(self._is_new_of_table, self._consumed)):
-            return False  # An event reports that rows within the same bounds have changed.
+            return False  # The event reports changed rows, although the bounds of its slice may be the same.
         reads_again = recipe.is_appendable or (not consumes and any(source.is_table for source in recipe.sources))
         if published.code_version != recipe.code_version or reads_again:
             return False
-        if recipe.adds and increment_base.lost(connection, {self.order.output: published}):
+        if increment_base.lost(connection, {self.order.output: published}):
             return False
         if recipe.grain and not update_counts.is_counted(connection, published.partition, published.id):
             return False  # The update was built before the dataset declared that its rows are counted.
@@ -250,7 +250,7 @@ class _Build:
         After a kill, the process that finishes the claims also ends the backfills of this run.
         """
         for at in bad:
-            with suppress(IllegalTransition):  # If the window was reopened, its counts decide its state.
+            with suppress(IllegalTransition):  # A window that was reopened cannot be backfilled.
                 backfills.begin(self.services.ledger, at, "it is rebuilt by hand", self.run_id, self.services.now())
         if bad:
             self.services.on_step("backfills begun")
@@ -374,8 +374,8 @@ class _Build:
         """Publish the rejects before the clean update, so that readers of the clean rows can see what was left out.
 
         A run that was given up publishes nothing. If it is given up between `refuse_given_up` and the manifest, its
-        parts are swept. The manifest then counts missing files, so no reader takes the update. If it is given up after
-        the manifest, `reconcile` has published this update.
+        parts are swept. The manifest then counts files that no longer exist, so no reader takes the update. If it is
+        given up after the manifest, `reconcile` has published this update.
         """
         staged, audit = audited.staged, audited.audit
         for output in staged.outputs:

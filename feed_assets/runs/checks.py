@@ -126,7 +126,7 @@ class References(Check):
     keys: tuple[str, str, str] = ("", "", "")
 
     def __post_init__(self) -> None:
-        """Accept a check without aggregate and measure: `runs.outcomes` computes the share."""
+        """Accept a check without aggregate and measure, because `runs.outcomes` computes its share of rows."""
 
 
 PROFILED = Check(
@@ -138,7 +138,7 @@ PROFILED = Check(
 )
 """The check for a dataset's profile.
 
-Its number is the number of measures that are off, which `runs.profiling` computes.
+Its number is the number of unusual measures, which `runs.profiling` computes.
 """
 
 

@@ -1,4 +1,4 @@
-"""Parts for the chunking of Kafka topics, made from the settings. The service and runs use them."""
+"""The objects that write Kafka topics as chunks, made from the settings, for the connector and for catch-up runs."""
 
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board

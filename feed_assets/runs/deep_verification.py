@@ -7,6 +7,7 @@ disk or a copy altered later are found before a reader gets them.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from feed_assets.core.batch_names import numbers_in
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Partition, Update
 from feed_assets.core.message_words import shortened
@@ -53,11 +54,16 @@ def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Publis
     """Return the ledger's facts about an update. Return UNKNOWN if no run of ours published the update."""
     with ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
-        if row is None or row.origin != updates.RUN:
+        if row is None or not _has_digest(row):
             return UNKNOWN
         listed = updates.recorded(connection, partition, update_id)
         columns = updates.columns_of(connection, row.pin)
     return PublishedFacts(listed.files if listed else (), row.records, columns, row.version)
+
+
+def _has_digest(row: updates.UpdateRow) -> bool:
+    """Return whether the version of an update is the digest of its rows. That of a range of batches is not."""
+    return row.origin == updates.RUN or (row.origin == updates.COMPACTED and not numbers_in(row.partition.name))
 
 
 def look_deep(
@@ -73,7 +79,8 @@ def look_deep(
 
     `maker` computes the digest of rows with arrays or structs; without it such rows are only counted. With `files` only
     the pages of these files are read, and no rows are compared. Raise UpdateChanged if a file has been removed or
-    altered since it was listed, OutOfTime, or BlackboardError.
+    altered since it was listed. Raise OutOfTime if the time is over. Raise BlackboardError if the store
+    fails.
     """
     look = _DeepReading(board, update, published)
     if problem := look.other_files():

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
@@ -79,8 +80,7 @@ class _Look:
 
     A name is known if the ledger has a published update of it. First visit all unknown names, then the newest known
     names, then a few of the other known names in rotation. At least one name of each group is visited even if the time
-    is over, so that no group starves. On S3 one listing shows which known names are unchanged. These names are not
-    visited.
+    is over, so that no group starves. Known names that are unchanged are not visited (`runs/unchanged.py`).
     """
 
     services: Services
@@ -88,7 +88,9 @@ class _Look:
     out_of_time: Callable[[], bool]
     is_appendable: bool
     as_before: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Known names that were compared with a listing; True if the listing agrees with the ledger."""
+    """Known names that were compared with the ledger; True if the name is unchanged."""
+    skipped: list[read.Skipped] = field(default_factory=list[read.Skipped])
+    """Names that are no partitions. They are logged together."""
 
     @property
     def board(self) -> Blackboard:
@@ -100,24 +102,27 @@ class _Look:
 
         Return whether all names without a published update were visited.
         """
-        names, published = self._names(), self._published_names()
+        names, published = self._names(), {key.split("/", 1)[0] for key in self._published_keys}
         strange = [name for name in names if name not in published]
         familiar = [name for name in names if name in published]
         is_complete = self._go_round("looked through", strange, len(strange))
         self._compare(familiar[: RECENT + ROTATION])
         recent = self._visit(familiar[:RECENT])
         self._go_round("looked again through", familiar[recent:], ROTATION, are_known=True)
+        read.warn_skipped(self.feed, self.skipped)
         return is_complete
 
     def run_all(self) -> bool:
         """Visit every name. Return whether all were visited."""
         names = self._names()
-        return self._visit(names) == len(names)
+        count = self._visit(names)
+        read.warn_skipped(self.feed, self.skipped)
+        return count == len(names)
 
     def _names(self) -> list[str]:
         """Return the names, newest first, or [''] for a feed without partitions.
 
-        Skip versions, which are other feeds.
+        Skip the names of versions, because each version is another feed.
         """
         names = self.board.children(str(self.feed))
         if self.feed.version is None:
@@ -126,9 +131,10 @@ class _Look:
             self._sync_gone({Partition(self.feed)}, set(names))
         return [""] if any(map(is_update_id, names)) else names[::-1]
 
-    def _published_names(self) -> set[str]:
+    @cached_property
+    def _published_keys(self) -> Sequence[str]:
         with self.services.ledger.read() as connection:
-            return {key.split("/", 1)[0] for key in updates.published_keys(connection, self.feed)}
+            return [*updates.published_keys(connection, self.feed)]
 
     def _go_round(self, cursor: str, names: Sequence[str], most: int, *, are_known: bool = False) -> bool:
         """Visit at most `most` names, from where the last call ended. Return whether the round is complete."""
@@ -148,26 +154,42 @@ class _Look:
     def _compare(self, names: Sequence[str]) -> None:
         """Determine which known names need no visit. Skip names that were compared before."""
         undecided = [name for name in names if name not in self.as_before]
-        if undecided and self.board.is_paged and not self.is_appendable:
-            unchanged_names = unchanged(self.services, self.feed, undecided)
+        if undecided and not self.is_appendable:
+            unchanged_names = unchanged(self.services, self.feed, undecided, self._published_keys, self.out_of_time)
             self.as_before.update((name, name in unchanged_names) for name in undecided)
 
     def _visit(self, names: Sequence[str]) -> int:
-        """Visit at least one name, and more until the time is over. Return how many were visited."""
+        """Visit at least one name, and more until the time is over. Return how many were visited or are unchanged."""
+        visited = 0
         for count, name in enumerate(names):
-            if count and self.out_of_time():
+            if self.as_before.get(name):
+                continue
+            if visited and self.out_of_time():
                 return count
-            if not self.as_before.get(name):
-                self._sync(name)
+            self._sync(name)
+            visited += 1
         return len(names)
 
     def _sync(self, name: str) -> None:
-        partitions = [*_partitions(self.services, self.feed, name, is_appendable=self.is_appendable)]
+        partitions = [*self._partitions(name)]
         for partition in partitions:
             sync(self.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
         if self.is_appendable:
             parents = {batch.parent for batch in partitions if batch.parent and batch.parent.key}
             self._sync_gone(parents, {batch.key for batch in partitions})
+
+    def _partitions(self, name: str) -> Iterator[Partition]:
+        """Yield the partitions of a name below the feed, and keep the names that are none."""
+        try:
+            Partition(self.feed, name)
+        except InvalidName as error:
+            self.skipped.append(read.Skipped(name, str(error)))
+            return
+        for entry in read.walk(self.board, self.feed, name, is_appendable=self.is_appendable):
+            if isinstance(entry, Partition):
+                yield entry
+            else:
+                self.skipped.append(entry)
 
     def _sync_gone(self, parents: Set[Partition], listed: Set[str]) -> None:
         """Sync batches that the ledger has in these partitions and that were not listed."""
@@ -175,16 +197,3 @@ class _Look:
             pin_lists = pins_of(connection, sorted(parents)).values()
         for batch in [pin.partition for pins in pin_lists for pin in pins if pin.partition.key not in listed]:
             sync(self.board, self.services.ledger, batch, self.services.now())
-
-
-def _partitions(services: Services, feed: Feed, name: str, *, is_appendable: bool) -> Iterator[Partition]:
-    try:
-        Partition(feed, name)
-    except InvalidName as error:
-        _log.warning("%s: %s is skipped: %s", feed, name, error)
-        return
-    for entry in read.walk(services.board_of(feed), feed, name, is_appendable=is_appendable):
-        if isinstance(entry, Partition):
-            yield entry
-        else:
-            _log.warning("%s: %s is skipped: %s", feed, entry.id, entry.reason)

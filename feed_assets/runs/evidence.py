@@ -14,10 +14,10 @@ else:
     DataFrame = Any  # These types are evaluated when a dataset is declared, which must not load Spark.
 
 REASONS = 3
-"""Number of reasons for rejects that `not_empty` names."""
+"""Greatest number of reasons for rejects that a message of `not_empty` names."""
 
 KEYS = 5
-"""Number of keys without a counterpart that `references` names."""
+"""Greatest number of keys without a counterpart that a message of `references` names."""
 
 COLUMNS = 20
 """Greatest number of columns that a message names."""

@@ -46,7 +46,7 @@ class Task:
     previous: Update | None = None
     """The dataset's own update to which an increment is added."""
     claims: Sequence[tuple[Partition, str]] = ()
-    """The claimed update of each output, the dataset last. A maker elsewhere writes all of them before it answers."""
+    """The claimed update of each output, the dataset last. A remote maker writes all of them before it answers."""
 
     def with_reader(self, reader: SliceReader | None) -> "Task":
         """Return a copy of the task whose slices (ranges of a table's rows) read their rows through `reader`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, is_update_id
+from feed_assets.core.message_words import shortened
 from feed_assets.core.orphans import RULES, AttemptStatus, Contents, KnownAttempt, Treatment, is_old, must_look
 from feed_assets.feeds import read
 from feed_assets.feeds.local_disk import HALF_WRITTEN
@@ -223,13 +224,16 @@ def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partiti
 
     Half-written claims, which a killed writer left on disk, are included.
     """
+    odd = list[str]()
     for file in services.board.files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")
         update_id = HALF_WRITTEN.sub("", name)
         try:
             partition = Partition(below.feed, path)
         except InvalidName as error:
-            _log.warning("claim %s is skipped: %s", file.key, error)
+            odd.append(f"{file.key} ({error})")
             continue
         if is_update_id(update_id):
             yield file.key, partition, update_id
+    if odd:
+        _log.warning("%s: these claims are skipped: %s", below.feed, shortened(odd, 3))

@@ -1,4 +1,4 @@
-"""Outcomes of checks. One job computes all row counts."""
+"""Outcomes of checks. One job computes the SQL aggregates of all checks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
 
 
 def aggregates(audited: Audited, sql_by_name: Mapping[str, str]) -> dict[str, Any]:
-    """Compute SQL aggregates of the rows in one job. Raise UpdateAbandoned if the number of rows differs."""
+    """Compute SQL aggregates of the written rows in one job. Raise UpdateAbandoned if rows are missing or added."""
     selected = [f"{aggregate} AS {quoted(name)}" for name, aggregate in sql_by_name.items()]
     values = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
     if values[RECORDS] != audited.records:

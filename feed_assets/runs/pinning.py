@@ -138,7 +138,7 @@ def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
 
 
 Lacking = dict[Partition, str]
-"""Missing partitions of a run, each with the error message if the run cannot proceed without it."""
+"""Missing input partitions of a run. Each has the error message for a run that cannot proceed without it."""
 
 
 def _refuse_lacking(order: BuildRequest, lacking: Lacking, services: Services) -> None:

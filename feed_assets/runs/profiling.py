@@ -1,4 +1,4 @@
-"""The profile of a partition: its measures, and the deep checks that run if a measure is off."""
+"""The profile of a partition: its measures, and the deep checks that run if a measure is unusual."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -100,7 +100,7 @@ def _remove(
     going: dict[str, str],
     holder: Update | None,
 ) -> dict[str, str]:
-    """Remove updates, oldest first, so that no gap arises. Return why some updates stay after all."""
+    """Remove updates, oldest first, so that the remaining ones have no gap. Return why some updates stay after all."""
     valid = {each.id: going[each.id] for each in stored if each.valid and each.id in going}
     pinned = pruned_updates.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")

@@ -77,8 +77,8 @@ def rebuild(
     With `rows`, Spark reads the newest update of each partition for its row count and data version. All other updates
     get the digest of their files as data version. With `trust`, an update is assumed to be built from the newest inputs
     with older ids than its own. Without `trust`, the inputs stay unknown, and the next tick builds the partition again.
-    `need_of` returns None for rejects and for `appendable` feeds: the inputs of a batch are unknown, so the next run
-    loads all rows.
+    `need_of` returns None for rejects and for `appendable` feeds. For an appendable feed, the inputs of a batch are
+    unknown, so the next run loads all rows.
     """
     rebuilt = Rebuilt()
     for feed in feeds:

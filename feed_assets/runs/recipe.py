@@ -80,9 +80,9 @@ class Recipe:
     """True for a dataset that is built by events: inputs from one pipeline are only read together."""
     profile: Profile | None = None
     deep_checks: tuple[Check, ...] = ()
-    """Checks that run if the profile is off, or if there are too few profiles to compare it with."""
+    """Checks that run only if a measure is unusual, or if there are too few profiles to compare with."""
     is_companion: bool = False
-    """True for a dataset that checks the rows of its input, such as another team's.
+    """True for a dataset that checks the rows of its input, such as another team's feed.
 
     The function returns these rows, their profile is written, and findings are reported for the input.
     """

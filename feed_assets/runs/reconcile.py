@@ -20,7 +20,7 @@ from feed_assets.runs.services import Services, is_dead
 
 _log = logging.getLogger(__name__)
 
-GONE = "its process is gone"
+GONE = "its process is gone, or Dagster has ended its run"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
     """End a run: publish its claimed updates that have a valid manifest, sweep the others.
 
     If the blackboard is unreachable, the claims stay open for the next `reconcile`. If the run has ended since it was
-    read from the ledger, that end stays. For example, a refused run must still block its consumers.
+    read from the ledger, that end stays. For example, a run that was refused meanwhile stays refused, so it still
+    blocks its consumers.
     """
     with services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, run.id)
@@ -98,7 +99,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
 
 
 def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) -> FinishedRun:
-    """Sort claims into updates to publish and updates to sweep, and sweep these.
+    """Sort claims into updates to publish and updates to sweep. Sweep the second group.
 
     This needs no waiting time, because the writer of the claims is gone or ends now.
     """

@@ -1,4 +1,4 @@
-"""Rows of a run made in another process: the order sent to this process, its report, and the rows as the run sees them.
+"""Rows of a run that another process makes: the order for that process, its report, and the rows as the run sees them.
 
 The other process reads and writes the blackboard, under update ids that the run has claimed. It writes no manifest, and
 does not know the ledger. So only the run publishes. Rows that a lost process wrote never become valid.
@@ -105,7 +105,7 @@ class RemoteRows:
     counts: Sequence[tuple[Update, Counts]]
     result: Audit
 
-    def write(self, partition: Partition, update_id: str) -> Written:  # noqa: ARG002  The order had the id.
+    def write(self, partition: Partition, update_id: str) -> Written:  # noqa: ARG002  The order already has it.
         """Return one output's written files. Its manifest is written only if a listing shows exactly these files."""
         return self.written[partition]
 

@@ -16,9 +16,9 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
     """Make a published and later invalidated update valid again, if its files are unchanged.
 
     Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
-    builds the partition, because that run may read the same rows. If the process is killed between the two steps, the
-    update is valid on the blackboard alone. The ledger records this when the call is repeated, or when the update is
-    found as the newest one.
+    builds the partition, because that run may read the same rows. The update becomes valid on the blackboard first. If
+    the process is killed then, the update is valid only there. The ledger records this when the call is repeated, or
+    when the update is found as the newest one.
     """
     recorded = _recorded(services, partition, update_id)
     output = _built_alone(services, partition, update_id)
@@ -60,7 +60,7 @@ def _refuse_passed(services: Services, recorded: Update) -> None:
 
 
 def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
-    """Return the partition that no run may build meanwhile: the one that holds the batch, or that gets increments.
+    """Return the partition that no run may build during the call: it holds the batch, or gets increments.
 
     Return None if there is no such partition.
     """

@@ -51,7 +51,7 @@ class Patience:
 
 
 def wait_for_turn(services: Services, outputs: Sequence[Partition], patience: Patience) -> None:
-    """Wait until no other run builds one of the outputs, or until `patience` is used up. Start nothing."""
+    """Wait until at least one output is built by no other run, or until `patience` is used up. Start nothing."""
     reported_run: str | None = None
     while (other_runs := _first_busy(services, outputs, patience)) and patience.seconds_left:
         if other_runs[0].id != reported_run:
@@ -61,7 +61,7 @@ def wait_for_turn(services: Services, outputs: Sequence[Partition], patience: Pa
 
 
 def has_its_turn(services: Services, outputs: Sequence[Partition], patience: Patience) -> bool:
-    """Return whether no other run builds one of the outputs."""
+    """Return whether at least one of the outputs is built by no other run."""
     return not _first_busy(services, outputs, patience)
 
 

@@ -104,7 +104,7 @@ def spark_maker(
     reader: SliceReader | None = None,
     watch: "Watch | None" = None,
 ) -> "Maker":
-    """Return a maker on the process's Spark session. It sets a profile's configuration, and resets it after use.
+    """Return a maker on the process's Spark session. The maker sets a profile's configuration only while it works.
 
     This is the only place that chooses Spark. `reader` reads the slices that a function gets. `watch` watches the
     session of each task for the end of its compute target.

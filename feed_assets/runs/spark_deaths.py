@@ -18,10 +18,10 @@ def builds_on(ledger: Ledger, cluster: str) -> tuple[Run, ...]:
 
 
 def count_deaths(services: Services, builds: Collection[Run], why: str) -> None:
-    """Count each of these builds as an attempt in which Spark died. Their processes must have ended.
+    """Count each of these builds as an attempt in which Spark died. Call this after their processes have ended.
 
-    Otherwise a partition that ends Spark would be built again forever. If a build has recorded its own end, this end
-    stays, unless the build was only interrupted. A second call changes nothing.
+    Without the count, a partition that ends Spark would be built again forever. If a build has recorded its own end,
+    this end stays, unless the build was only interrupted. A second call changes nothing.
     """
     with services.ledger.read() as connection:
         current = runs.find(connection, [each.id for each in builds])

@@ -79,7 +79,7 @@ class SparkMade:
         return update_counts
 
     def _counted_on_the_way(self, name: str, counting: Counting) -> dict[int, Counts] | None:
-        """Return the counts that were made while reading, by the update's number.
+        """Return the counts of an input that were made while reading, by the position of each update.
 
         Return None if there are none, or if they are not exact.
         """
@@ -110,14 +110,14 @@ class SparkMade:
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
 
     def _repeated(self, main: Output) -> dict[str, int]:
-        """Count for each check the rows that repeat a key.
+        """Count the rows that repeat a key, for each check of unique keys.
 
         Skip checks with a key type that DuckDB compares differently.
         """
         unique = [check for check in self.task.recipe.checks if isinstance(check, Unique)]
         if not unique:
             return {}
-        # Import DuckDB here, because only such a check needs it.
+        # Import DuckDB here, because only a check of unique keys needs it.
         from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 
         kinds = dict(main.written.columns)
@@ -128,7 +128,7 @@ class SparkMade:
         return repeated
 
     def _records_read(self) -> int:
-        """Return the number of records of all inputs. The numbers of Parquet files come from their footers."""
+        """Return the number of records of all inputs. Records of Parquet files are counted by the footers."""
         counted = {name: tally.values[RECORDS] for name, tally in self.frames.tallies.items()}
         for name in self.frames.read.keys() - counted.keys():
             board = self.task.boards.get(name, self.board)

@@ -44,7 +44,7 @@ def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id:
 def sync_batches(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime
 ) -> tuple[batch_set.SetReading, tuple[Pin, ...]]:
-    """Read and record the newest valid update of every batch of a partition. Also record that a batch is gone."""
+    """Read and record the newest valid update of every batch of a partition. Also record which batches are gone."""
     with ledger.read() as connection:
         as_of = log.last(connection)
         recorded = batch_sets.pins_of(connection, [partition])[partition]
@@ -56,7 +56,7 @@ def sync_batches(
 
 
 def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetReading]:
-    """Record the newest updates of outputs and of their inputs. Return what was read of appendable inputs."""
+    """Record the newest updates of outputs and their inputs. Return the batches that were read of appendable inputs."""
     needs = [*needs]
     inputs = {
         each

@@ -46,7 +46,7 @@ _CONFIGURATION = (
 
 @dataclass
 class _WatchState:
-    """Reasons that the watch of a run has seen: why its target is lost, and why it once gave no answer."""
+    """Findings of a run's watch: the reason why the target is lost, and the reason why it last gave no answer."""
 
     lost: str | None = None
     silent: str | None = None
@@ -154,7 +154,7 @@ class TargetWatch:
             over.set()
 
     def _watch(self, spark: "SparkSession", over: Event) -> None:
-        """Stop Spark if the run has no executor, and the target is silent or has started none for minutes."""
+        """Stop Spark if the run has no executor while the target is silent, or has had none for some minutes."""
         silent = alone = 0
         has_begun = False
         while not over.wait(LOOK_SECONDS):
@@ -184,7 +184,7 @@ class TargetWatch:
 
 
 def _is_silent(probe: Probe) -> bool:
-    """Return whether a target gives no answer. A target that another run lost is not silent if it answers."""
+    """Return whether a target gives no answer. A target that another run reported lost is not silent if it answers."""
     return probe.offline not in {None, target_probes.LOST, target_probes.FAULTY}
 
 

@@ -81,7 +81,7 @@ class _Transform:
     kept: list[DataFrame] = field(default_factory=list[DataFrame])
 
     def frames(self) -> Frames:
-        """Return the frames of the task, with the rejects of reading before those of the function."""
+        """Return the frames of the task. The rejects of reading come before the rejects of the function."""
         sources = [source for source in self.task.recipe.sources if self.task.updates.get(source.name)]
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
         counted = [source for source in sources if _has_records(source) or self._counting(source)]
@@ -190,7 +190,8 @@ class _Transform:
 def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]:
     """Return the arguments of the user's function other than frames.
 
-    These are slices of event tables, spans, the partition, the run spec, and the dataset's own previous rows.
+    These are slices of event tables, spans of state tables, the partition, the run spec, and the dataset's own previous
+    rows.
     """
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
@@ -231,7 +232,7 @@ def _partition_of_file(source: RecipeInput, updates: Sequence[Update]) -> Column
 
 
 def _of_file(values: Mapping[str, object]) -> Column:
-    """Return a column with the value for the update's path that a row's file is below."""
+    """Return a column with a value from `values` for each row: the value of the path that contains the row's file."""
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{path}/"), sf.lit(value)) for path, value in values.items()))
 

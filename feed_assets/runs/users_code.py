@@ -12,8 +12,8 @@ from feed_assets.core.source_lines import line_of, raised_at, with_notes
 _LASTING = (ModuleNotFoundError, NameError)
 """Errors that show a mistake in the function: it will fail in every run.
 
-Other errors, and subclasses of these, may depend on the answer of a service. Examples are a SyntaxError of a parser,
-and an UnboundLocalError after a failed call.
+Other errors, and subclasses of these two, may depend on the answer of a service. Examples are a SyntaxError of a
+parser, and an UnboundLocalError after a failed call.
 """
 
 

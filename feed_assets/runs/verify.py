@@ -25,7 +25,7 @@ FEEDS_PER_LOOK = 5
 """Greatest number of feeds per call: one statement reads all of them."""
 
 _BEFORE_KEY = "\n"
-"""Separator of feed and key in a position. No name contains it."""
+"""Separator of feed and key in a position of the rotation. No name contains it."""
 
 PARTITIONS_PER_READ = 500
 """Number of partitions that `verify_all` verifies at a time."""
@@ -59,12 +59,12 @@ def verify(
     """Verify at least one partition of our own feeds, and more until the time is over.
 
     The next call continues after the last verified partition. If the blackboard is not the one that the ledger
-    describes, the position stays. So each call reports the problem until somebody corrects it.
+    describes, the position in the rotation stays. So each call reports the problem until somebody corrects it.
     """
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
         return report
-    cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed, so the name is unique.
+    cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed: the cursor is unique.
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
         partitions, ends = turn(connection, ordered, position)
@@ -77,7 +77,7 @@ def verify(
 
 
 def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) -> Verified:
-    """Verify the last partitions of one of our own feeds."""
+    """Verify the partitions with the last keys of one of our own feeds."""
     report = Verified()
     with services.ledger.read() as connection:
         keys = [*updates.published_keys(connection, feed)][-ROTATION:]

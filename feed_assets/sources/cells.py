@@ -28,7 +28,7 @@ _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
 def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend: str) -> sa.ColumnElement[Any]:
     """Return an expression for `column` that cuts long values. A cut value has one character more than ROW_BYTES.
 
-    On PostgreSQL, JSON, composite values and numbers without a precision become text. On SQLite, the type of each value
+    PostgreSQL's JSON, composite values and numbers without a precision become text. On SQLite, the type of each value
     decides, because a column of any type may contain any value.
     """
     short = sa.func.substr(column, 1, ROW_BYTES + 1)
@@ -53,7 +53,7 @@ def memory(values: Iterable[Any]) -> int:
 
 
 def with_numbers(row: dict[str, Any], kinds: Types, backend: str) -> dict[str, Any]:
-    """Return a row of a query in which the numbers that `cut` made texts are numbers again. Long ones stay texts."""
+    """Return a query's row. Numbers that `cut` turned into texts are numbers again, but long numbers stay texts."""
     if backend != "postgresql":
         return row
     return {name: _number(value) if isinstance(kinds[name], sa.Numeric) else value for name, value in row.items()}
@@ -64,7 +64,7 @@ def _number(value: Any) -> Any:
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:
-    """Return a row of a query in which the JSON texts that `cut` made are parsed again. Other texts stay texts."""
+    """Return a query's row. JSON that `cut` turned into texts is parsed again. Other texts stay texts."""
     if backend != "postgresql":
         return row
     return {name: _loaded(value) if isinstance(kinds[name], _PARSED) else value for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""Wait for the writers of a PostgreSQL table: transactions may not commit in the order of the numbers that they drew.
+"""Wait for the writers of a PostgreSQL table, because transactions may commit in another order than their numbers.
 
 INSERT locks its table before it draws a number from a sequence. PostgreSQL releases the lock after the transaction's
 commit is visible. So when a row with number h is visible, each transaction with a lower number has ended, or still has

@@ -53,7 +53,7 @@ def rows_alone(connection: sa.Connection, query: sa.Select[Any]) -> Generator[It
     psycopg streams the rows in one answer. Other drivers of servers may send a request for each row.
     """
     if connection.dialect.driver == "psycopg":
-        with closing(_streamed(connection, query)) as rows:  # An open stream locks the connection.
+        with closing(_streamed(connection, query)) as rows:  # Close the stream: an open stream locks the connection.
             yield rows
         return
     with connection.execution_options(yield_per=1).execute(query) as result:
@@ -133,7 +133,7 @@ def _reader(url: str) -> sa.Engine:
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
         event.listen(engine, "connect", _add_moment)
-    if engine.dialect.name == "postgresql":  # A view of its owner may call functions, which run as our role.
+    if engine.dialect.name == "postgresql":  # A view may call functions of its owner, and they run as our role.
         engine.update_execution_options(postgresql_readonly=True)
     return engine
 
@@ -175,7 +175,7 @@ def columns_of(
     needed: Iterable[str],
     cure: str = "Declare the name of an existing column.",
 ) -> Types:
-    """Return the columns of a table or view with their types; of a domain, the type that it is based on.
+    """Return the columns of a table or view, with their types. For a domain, return the type that it is based on.
 
     Raise SourceUnavailable if a needed column is missing.
     """

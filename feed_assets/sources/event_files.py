@@ -45,7 +45,7 @@ class FileEvents:
     def _take(
         self, records: Iterator[Record | Blank | Unfinished], limit: int
     ) -> tuple[list[WriteEvent | Rejected], FilePosition | None, str | None, bool]:
-        """Return up to `limit` rows, the position after them, why later rows must wait, and whether these are all.
+        """Return up to `limit` rows, the position after them, why later rows must wait, and whether no rows remain.
 
         A run of blank lines counts as one row. Otherwise a file with only blank lines would never reach the limit.
         """

@@ -1,4 +1,4 @@
-"""Conversion of rows from event tables that others own to write events."""
+"""Conversion of rows to write events. The rows are from event tables that others own."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from feed_assets.core.limits import as_text, check_correlation
 from feed_assets.core.typed import typed
 
 _MARKER_DIGITS = 19
-"""The most digits of a marker that is a number: 2^63 - 1 has as many. `int` of a million digits takes seconds."""
+"""The most digits of a marker that is a number: 2^63 - 1 has 19 digits. `int` of a million digits takes seconds."""
 
 
 @typed

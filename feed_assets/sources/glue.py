@@ -176,5 +176,5 @@ class GlueSink:
 
 
 def glue_type(kind: str) -> str:
-    """Return Glue's name for a type in Spark's DDL. A struct's field names stay."""
+    """Return Glue's name for a type in Spark's DDL. A struct's field names only become lower case."""
     return re.sub(r"\w+(?!\w|:)", lambda match: _TYPES.get(match[0], match[0]), kind.lower())

@@ -40,8 +40,8 @@ def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: st
 def rows_of_file(board: Blackboard, key: str, needed: Collection[str]) -> Iterator[dict[str, str]] | None:
     """Return the objects in a file of JSON lines, each with the `needed` texts; None if the file is missing.
 
-    Raise SourceUnavailable if a line lacks one of these texts, or if line or file are too long, and Blackboard* if the
-    file cannot be read.
+    Raise SourceUnavailable if a line lacks one of these texts, or if a line or the file is too long. Raise Blackboard*
+    if the file cannot be read.
     """
     content = board.get(key, READ_BYTES + 1)
     if content and len(content) > READ_BYTES:

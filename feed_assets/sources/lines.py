@@ -36,7 +36,7 @@ class Ends(Protocol):
         """Continue the record from `start`.
 
         Return the position up to which the bytes belong to the record, and whether the record ends there. If the record
-        goes on, what the bytes after that position mean depends on the next data.
+        continues, the meaning of the bytes after that position depends on the next data.
         """
         ...
 
@@ -192,7 +192,7 @@ class Lines:
         self.place = replace(at, offset=offset, line=at.line + lines, crc=crc, ended=offset == self._size)
 
     def _read(self, text: Text) -> bool:
-        """Read the next record into `text`. Return whether the record ends before the end of the file."""
+        """Read the next record into `text`. Return whether a newline ends the record."""
         self._ends.begin()
         if not self.place.offset and self._data.startswith(_BOM):
             self._take(text, len(_BOM))
@@ -234,7 +234,7 @@ def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, Fi
     If the bytes before `place` have changed, the file is read from its beginning. Repeated rows are harmless, but
     skipped rows are not.
     """
-    # The file is unchanged. The last read did not reach its end.
+    # The file is unchanged since the last read, which did not reach the file's end.
     if place.etag and place.etag == file.etag:
         served, chunks = _served(board, file.key, place.offset)
         if served.etag == place.etag:

@@ -37,7 +37,7 @@ class MarkerColumn:
     is_mixed: bool = False
 
     def where(self, piece: Slice) -> str:
-        """Return the SQL condition for the rows of a slice, which has its rows between two markers.
+        """Return the SQL condition for the rows of a slice. A slice has the rows between two markers.
 
         A row with NULL in the column is in no slice.
         """
@@ -73,7 +73,7 @@ def moment(value: object) -> str | None:
 def marker_column(
     connection: sa.Connection, table: sa.TableClause, by: sa.ColumnClause[Any], piece: Slice
 ) -> MarkerColumn:
-    """Return the column whose values order a table's rows, as needed to read a slice of them.
+    """Return the column `by`, and how its markers sort, so that a slice of the table's rows can be selected.
 
     Raise SourceUnavailable if the column contains other values than markers.
     """
@@ -100,7 +100,7 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return a SQL condition that is true for texts that `moment` accepts, and whose order is that of the times.
+    """Return the SQL condition that `moment` accepts a text, and that such texts sort in the order of their times.
 
     `separator` is the character between the date and the time of day.
 

@@ -1,6 +1,6 @@
 """A sink for lineage: OpenLineage's run events, sent to its HTTP endpoint or a file of JSON lines.
 
-After a kill, an event is sent again with the same run id and type. Receivers treat both as one.
+After a kill, an event is sent again with the same run id and type. Receivers treat both events as one.
 """
 
 from collections.abc import Callable, Collection, Sequence

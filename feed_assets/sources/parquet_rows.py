@@ -29,7 +29,7 @@ def parquet_records(
     If the file was rewritten, it is read from its beginning; a file with fewer rows than before is an error. The whole
     file is downloaded for each batch.
     """
-    # Imported here: a source without Parquet files does not need it.
+    # Imported here: a source without Parquet files does not need pyarrow.
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 
     read_metadata: Any = pq.read_metadata  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -138,7 +138,7 @@ class _Group:
 
     @property
     def _rows_per_batch(self) -> int:
-        """Return how many rows to read at a time. Memory suffices even if each row is as large as a whole chunk."""
+        """Return how many rows to read at a time. Memory suffices even if a row is as large as a whole column chunk."""
         expanding = sum(chunk.total_uncompressed_size for chunk in self._chunks if _expands(chunk))
         mean = self.size // max(self.rows, 1)
         return min(_ROWS_PER_BATCH, max(1, _BATCH_BYTES // max(expanding, mean, 1)))
@@ -150,7 +150,7 @@ def _is_of(path: str, names: Sequence[str]) -> bool:
 
 
 def _expands(chunk: Any) -> bool:
-    """Return whether a chunk's values may need more bytes in memory than in the file.
+    """Return whether a column chunk's values may need more bytes in memory than in the file.
 
     Top-level texts without delta encoding need no more, because they are read as dictionaries.
     """

@@ -19,7 +19,7 @@ from feed_assets.sources.lineage_table import rows_of_file
 from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
 
 PIPELINE_SECONDS = 5
-"""Seconds for a database to accept a version. Events are published afterwards, even if it takes too long."""
+"""Seconds for a database to accept a version. Events are published afterwards, even if the database takes too long."""
 
 LOG = "_log"
 """The suffix that turns the view's name into the name of the table with all versions."""
@@ -45,7 +45,7 @@ class PipelineSink(Protocol):
 
 
 def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
-    """Return the sink for pipelines next to a sink for events. Return None unless that is a table or a folder."""
+    """Return the sink for pipelines next to a sink for events; None if `sink` is neither a table nor a folder."""
     if isinstance(sink, SqlSink):
         return SqlPipelines(sink.url, f"{sink.table}{PIPELINES}", schema=sink.schema)
     if isinstance(sink, FileSink):
@@ -57,8 +57,8 @@ def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
 class SqlPipelines:
     """A SQLite or PostgreSQL table with all published versions of the pipelines, and a view of the newest version.
 
-    Table and view are created if they are missing. Their columns are those of `PipelineTable` and `published_at`, the
-    time of publishing (UTC). `published_at` is stored as a text whose alphabetical order is the order of time.
+    Table and view are created if they are missing. Their columns are the fields of `PipelineTable`, and `published_at`,
+    the time of publishing (UTC). `published_at` is stored as a text whose alphabetical order is the order of time.
     """
 
     url: str = field(repr=False)
@@ -107,7 +107,7 @@ class SqlPipelines:
 
 @dataclass(frozen=True)
 class FilePipelines:
-    """JSON lines in a folder of the blackboard: a file for each version, and `newest.jsonl` with the newest.
+    """JSON lines in a folder of the blackboard: a file for each version, and `newest.jsonl` with the newest version.
 
     A kill between the two writes leaves a version that `newest.jsonl` does not have. The next tick publishes it again.
     """
@@ -116,7 +116,7 @@ class FilePipelines:
     prefix: str
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version, each file in one put, as in PipelineSink."""
+        """Publish a version of the tables, as PipelineSink describes. Write each file in one put."""
         stored = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
         rows = _next(stored or (), tables, now)
         if rows:
@@ -131,7 +131,7 @@ def _next(
 ) -> list[dict[str, str]]:
     """Return the rows with which the next version of the pipelines is stored. Return [] if nothing changed.
 
-    The time of publishing is always after that of the newest stored version, even if the clock is behind.
+    The new version's `published_at` is always later than any stored `published_at`, even if the clock is behind.
     """
     stored = [*stored]
     newest = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in stored)

@@ -12,7 +12,8 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 class FilePosition:
     """A position in a file: how many bytes (`offset`; for Parquet, rows) and lines were read.
 
-    `etag` is the file's etag at that time. `crc` is the checksum of the bytes read. `ended` is True at the file's end.
+    `etag` is the file's etag when it was read. `crc` is the checksum of the bytes read. `ended` is True at the file's
+    end.
     """
 
     file: str = ""
@@ -26,7 +27,10 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class Record:
-    """A row of a file, and the position after it. An invalid row has no `row`, but its JSON text and the reason."""
+    """A row of a file, and the position after it.
+
+    If the row is invalid, `row` is None, `raw` has its JSON text, and `reason` says why it is invalid.
+    """
 
     place: FilePosition
     line: int

@@ -32,7 +32,7 @@ class TopicSignals(Messages):
     Each time a signal is read, it gives the same event.
 
     The event's marker is the offset after the signal's chunk. So the event covers the offsets from the marker of the
-    previous event up to its own.
+    previous event up to its own marker.
     """
 
     upstream: str
@@ -107,7 +107,7 @@ class TopicSignals(Messages):
 def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
     counts = Counter[datetime]()
     for minute, count in signal.minutes.items():
-        moment = min(datetime.fromisoformat(minute), LATEST)  # Signals written earlier may have later minutes.
+        moment = min(datetime.fromisoformat(minute), LATEST)  # Earlier versions signalled later minutes.
         counts[moment - (moment - EPOCH) % step] += count
     return {
         "kind": "part",

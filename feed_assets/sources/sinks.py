@@ -26,7 +26,7 @@ SINK_SECONDS = 10
 """Seconds for a database to accept a batch: one tick publishes to all sinks, one after the other."""
 
 PIPELINES = "_pipelines"
-"""Suffix that turns the name of a table or folder of events into that of their pipelines (`pipeline_sink.py`)."""
+"""Suffix that turns the name of the events' table or folder into the name for our pipelines (`pipeline_sink.py`)."""
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -60,7 +60,7 @@ class Sink(Protocol[_Event_contra]):
 def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[WriteEvent]:
     """Open the sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`.
 
-    Raise InvalidDefinition if it is neither, or if one of these `feeds` is below the prefix.
+    Raise InvalidDefinition if it is neither, or if the folder of one of these `feeds` overlaps the sink's folder.
     """
     if prefix := check_place(url, feeds):
         return FileSink(board, prefix)
@@ -77,7 +77,8 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
     """Return the prefix of a sink on the blackboard. Return None for any other sink.
 
-    Raise InvalidDefinition if a feed is in the sink's folder, or in the folder of its pipelines.
+    Raise InvalidDefinition if the prefix is not a valid name, or if a feed's folder overlaps the folder of the sink or
+    of its pipelines.
     """
     scheme, _, path = url.partition(":")
     prefix = path.strip("/")
@@ -163,7 +164,7 @@ class FileSink:
             lines = _lines(unpublished)
             if self.board.create(key, lines):
                 break
-            if count := self._count(key, lines):  # Another process of ours has published them meanwhile.
+            if count := self._count(key, lines):  # Another process of ours has already published `count` events.
                 unpublished, number = unpublished[count:], unpublished[min(count, len(unpublished) - 1)][0]
                 key = self._key(number)
             else:

@@ -1,6 +1,6 @@
 """Rows of a slice as a Spark frame: by JDBC if its driver is available, else by SQLAlchemy in Python workers.
 
-Both ways read ranges of the marker column in parallel, batch by batch, so the driver never has the rows in memory.
+Both ways read ranges of the marker column in parallel, batch by batch, so Spark's driver never has the rows in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -104,7 +104,7 @@ def _ranges(
     kind: types.TypeEngine[Any],
 ) -> list[Slice]:
     """Return adjacent parts of a slice with about equal numbers of rows."""
-    if column.is_mixed:  # In a part of such a slice, a query would read all rows of the part's days.
+    if column.is_mixed:  # Do not split: the query of a part would read all rows of the part's days.
         return [piece]
     is_text = connection.dialect.name == "sqlite"  # SQLite's texts may be invalid days: `_exact` refuses them.
     by = sa.literal_column(column.sql, types.NullType() if is_text else kind)
@@ -148,7 +148,7 @@ def _is_plain(url: sa.URL) -> bool:
 
 
 def _has_driver(spark: SparkSession, driver: str | None) -> bool:
-    """Return whether the session's JVM has a class; False for a Connect server, whose JVM is elsewhere."""
+    """Return whether the session's JVM has the driver's class; False for a Connect server, whose JVM is elsewhere."""
     jvm: Any = getattr(spark, "_jvm", None) if driver else None
     if jvm is None:
         return False
@@ -201,7 +201,7 @@ def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
     kind, name = table.types[column.name], column.name
     if column.dataType == StringType() and not isinstance(kind, types.String):
         return sa.cast(sa.column(name), sa.Text).label(name)
-    # SQLAlchemy would round SQLite's NUMERIC(p, s) to that scale, and fail on other forms of moments.
+    # SQLAlchemy would round SQLite's NUMERIC(p, s) to the scale s, and fail on moments in other forms than its own.
     is_raw = table.url.startswith("sqlite") and isinstance(column.dataType, DecimalType | TimestampType | DateType)
     return sa.column(name, types.NullType() if is_raw else kind)
 
@@ -240,7 +240,7 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
 
 
 def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
-    """Return values that Arrow can convert exactly. Raise an error for others, such as floats in an integer column.
+    """Return values that Arrow can convert exactly. Raise an error for other values, such as a float for an integer.
 
     SQLite does not enforce declared types, and stores moments and dates as text.
     """

@@ -63,7 +63,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class SqlEvents:
-    """The events in a table or view at any SQLAlchemy URL. Reading needs only the right SELECT.
+    """The events in a table or view at any SQLAlchemy URL. Reading needs only the SELECT privilege.
 
     `order_by` is a column that grows with each event and is never null: preferably a number that the database draws on
     insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. If several rows have
@@ -84,7 +84,7 @@ class SqlEvents:
         """Return up to `limit` rows after a position, within `seconds`. Raise SourceUnavailable on failure."""
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
-            if connection.dialect.name == "postgresql":  # With autocommit, each statement sees the latest commits.
+            if connection.dialect.name == "postgresql":  # In READ COMMITTED, each statement sees the latest commits.
                 connection.execution_options(isolation_level="READ COMMITTED")
             self._look_up(connection)
             final, waits = self._final(connection, place)
@@ -161,7 +161,7 @@ class SqlEvents:
         )
 
     def _no_progress(self, limit: int) -> SourceUnavailable:
-        """Return the error of a read that has only rows without a position: each later read would have the same."""
+        """Return the error of a read in which no row has a position. Each later read would return the same rows."""
         return SourceUnavailable(
             f"{self._name}: {limit:,} rows one after the other have a longer {self.order_by} than {ORDER_BYTES} "
             "bytes: expected at most that many bytes. Remove them, or order by another column, best by a number "
@@ -185,7 +185,8 @@ class SqlEvents:
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
         """Return the query for the events of this part of the table. Long values are cut in the database.
 
-        On PostgreSQL, `order_by` is null instead of cut, because a cut text may sort differently.
+        On PostgreSQL, a long `order_by` value becomes null instead of a cut text, because a cut text may sort
+        differently.
         """
         ordered_by = self.order_by if self._backend == "postgresql" else None
         position = sa.case((self._is_position(), self._order)).label(self.order_by)

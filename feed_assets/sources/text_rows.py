@@ -98,7 +98,7 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return what was read at a position of a file: a row's values or, if `row` is a reason, a rejected text."""
+    """Return the record that ends at a position of a file. If `row` is a reason, the record is rejected."""
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)

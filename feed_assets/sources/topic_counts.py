@@ -27,7 +27,7 @@ MESSAGES = 50_000
 """Messages that are read at a time."""
 
 WINDOWS = 288
-"""Windows counted at a time by the broker's offsets: a day of 5 minutes."""
+"""The most windows that are counted at a time by the broker's offsets: a day with windows of 5 minutes."""
 
 _ADVICE = "Declare it with another dataset for its counts."
 
@@ -111,7 +111,7 @@ class SourceCounts:
     def _report(
         self, windows: Mapping[datetime, int], ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
     ) -> dict[str, Any]:
-        """Return a report with the count and offsets of each window. Offsets of parts are compared with these."""
+        """Return a report with the count and offsets of each window. The ledger compares parts with these offsets."""
         window_counts: list[dict[str, Any]] = []
         for start, count in sorted(windows.items()):
             offsets = {str(partition): [*each] for partition, each in sorted(ranges.get(start, {}).items())}

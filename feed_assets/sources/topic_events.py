@@ -24,10 +24,10 @@ from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.text_rows import json_object
 
 LOOKUPS = 200
-"""The most schemas that are requested in one read. It ends earlier if its time is over, so that others are read."""
+"""The most schemas that one read requests. The read ends earlier if its time is over, so that other topics are read."""
 
 DECODE_SECONDS = 5.0
-"""Seconds of decoding after which a read ends even if it waited for the broker until its time was over."""
+"""The least seconds for decoding in a read that requests no schemas, even if a wait for the broker used up its time."""
 
 _ADVICE = (
     "`feed-assets reconcile` reads the new topic from its beginning. If the markers of its events are offsets, declare "
@@ -62,7 +62,7 @@ class Messages(ABC):
         return replace(batch, reports=tuple(self._reports(page.messages)))
 
     def _rows(self, messages: Sequence[Placed], until: float) -> list[WriteEvent | Rejected]:
-        """Return the rows of the first messages, up to those that fill a read, take long or need too many schemas."""
+        """Return the rows of messages until the read is full, its time is over, or it has requested many schemas."""
         rows, size, before = list[WriteEvent | Rejected](), 0, self._lookups
         decoded_until = max(until, monotonic() + DECODE_SECONDS)
         for each in messages:

@@ -39,7 +39,7 @@ OWNERS = "owners"
 class Loaded(NamedTuple):
     """A topic partition, the offset up to which its table is loaded, and the time (UTC) of its last load.
 
-    The time is None if no load can have written the stored one.
+    The time is None if no load can have written the stored time.
     """
 
     topic: str
@@ -60,7 +60,7 @@ _Row = TypeVar("_Row", Loaded, LoadedUpdate)
 
 @dataclass(frozen=True)
 class TableLoads:
-    """The loads of a warehouse's tables, read from its state tables. One transaction changes these and the rows.
+    """The loads of a warehouse's tables, read from its state tables. One transaction changes state tables and rows.
 
     Several loads of a partition between two reads become one event. For a table of a topic, the event's marker is the
     first offset that is not loaded yet. So the event covers the offsets from the previous marker on. A load of a
@@ -77,17 +77,18 @@ class TableLoads:
         place = self._positions.load(after) or {}
         nexts, schemas, last = dict(place.get("next", {})), dict(place.get("schemas", {})), place.get("loaded_at")
         with looking(self.engine) as connection:
-            moved = [each for each in _loaded(connection) if nexts.get(each.name) != each.next_offset]
+            moved = [each for each in _loaded(connection, self.engine) if nexts.get(each.name) != each.next_offset]
             new = moved[:limit]
             room = limit - len(new)
-            replaced = dataset_state.loads(connection, datetime.fromisoformat(last) if last else None, room)
+            after_load = datetime.fromisoformat(last) if last else None
+            replaced = dataset_state.loads(connection, self.engine, after_load, room)
             ids = {each.topic: each.schema_id for each in new}
             changed = {name for name, each in ids.items() if each != schemas.get(name)}
             states, rejected = _states(connection, sorted(changed | {each.dataset for each in replaced}))
         ids |= {name: each.schema_id for name, each in states.items()}
         declared = self._declared({name: each for name, each in states.items() if ids[name] != schemas.get(name)})
         rows = [*self._events(new, declared), *self._replacements(replaced, ids, declared), *rejected]
-        # The columns of a broken shape are told once it is repaired.
+        # If a table's shape is broken, its columns are reported once the shape is repaired.
         schemas |= {name: each for name, each in ids.items() if name in states or name not in changed}
         nexts |= {each.name: each.next_offset for each in new}
         last = replaced[-1].loaded_at.isoformat() if replaced else last
@@ -200,7 +201,7 @@ def states(warehouse: str) -> list[TableState]:
     if engine.absence():
         return []
     with looking(engine) as connection:
-        return load_state.tables(connection) if load_state.exists(connection) else []
+        return load_state.tables(connection) if load_state.exists(connection, engine) else []
 
 
 @contextmanager
@@ -223,7 +224,8 @@ def _engine(warehouse: str) -> Engine:
 def _ends(topic: str) -> dict[int, int] | None:
     """Return the end offsets of a topic's partitions; {} for a deleted topic whose table remains.
 
-    Return None if no topic has this name, or the settings name no broker: another role may have added the row.
+    Return None if no broker is set, or if Kafka's packages are missing. Also return None if no topic can have this
+    name: another role may have written the name to the state table.
     """
     if not re.fullmatch(TOPIC_NAME, topic):
         return None
@@ -239,9 +241,9 @@ def _ends(topic: str) -> dict[int, int] | None:
         return None
 
 
-def _loaded(connection: Connection) -> list[Loaded]:
+def _loaded(connection: Connection, engine: Engine) -> list[Loaded]:
     """Return the topic partitions that have been loaded at least once."""
-    rows = load_state.tables(connection) if load_state.exists(connection) else []
+    rows = load_state.tables(connection) if load_state.exists(connection, engine) else []
     return [
         Loaded(
             each.topic,

@@ -1,1 +1,1 @@
-"""Compute targets: questions about what is free there, within bounds of time and bytes."""
+"""Probes of compute targets: their free resources, read within limits of time and bytes."""

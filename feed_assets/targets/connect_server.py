@@ -1,4 +1,4 @@
-"""Probe of a Spark Connect server: it must answer. Its size is in the settings, because nobody can ask for it."""
+"""Probe of a Spark Connect server: it must answer. Its size is in the settings, because the server reports none."""
 
 import os
 from datetime import datetime
@@ -15,9 +15,11 @@ _CALL = "/spark.connect.SparkConnectService/Config"
 
 
 def look(target: Connect, now: datetime) -> Probe:
-    """Return the size of the server, all of it free: only the ledger knows our runs. Raise NoAnswer if it is silent.
+    """Return the target's whole size as free, because only the ledger knows how much of it is in use.
 
-    The call has no session and no token, so the server refuses it. Any refusal shows that it answers.
+    Raise NoAnswer if nothing answers.
+
+    The call has no session and no token, so the server refuses it. Any refusal shows that the server answers.
     """
     import grpc  # only for such a target
 
@@ -40,7 +42,7 @@ def _address(remote: str) -> str:
 
 
 def _has_tls(remote: str) -> bool:
-    """Return whether a session uses TLS: PySpark sends a token to other machines by TLS alone."""
+    """Return whether a session uses TLS: PySpark sends a token to other machines only by TLS."""
     parts = urlsplit(remote)
     pairs = [option.partition("=") for option in parts.path.partition(";")[2].split(";")]
     options = {key: value for key, _, value in pairs}

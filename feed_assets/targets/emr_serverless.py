@@ -1,9 +1,10 @@
-"""Probe of an application of EMR Serverless: its capacity, less what its jobs ask for."""
+"""Probe of an application of EMR Serverless: its capacity, minus the resources that its jobs request."""
 
 import re
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -14,10 +15,10 @@ from feed_assets.core.time_limits import in_time
 from feed_assets.targets.json_answers import PROBE_SECONDS, NoAnswer
 
 WAITING, RUNNING = ("SUBMITTED", "QUEUED", "PENDING", "SCHEDULED"), "RUNNING"
-"""States of a job before it has its workers, and with them."""
+"""States of a job before it has its workers, and state of a job with its workers."""
 
 MOST_JOBS = 20
-"""Greatest number of jobs that are asked for their size. AWS limits the calls of a second."""
+"""Greatest number of jobs whose sizes are requested. AWS limits the number of calls per second."""
 
 _SECONDS = 5.0
 """Seconds for all calls of a probe together, with credentials and DNS."""
@@ -31,19 +32,19 @@ _DEFAULTS = {
     "spark.driver.cores": "4",
     "spark.driver.memory": "14g",
 }
-"""The sizes of a job that names none (EMR Serverless User Guide, "Spark job properties")."""
+"""The sizes of a job that sets no sizes (EMR Serverless User Guide, "Spark job properties")."""
 
 
 def look(target: EmrServerless, now: datetime) -> Probe:
-    """Return what is free. Raise NoAnswer if AWS gives no answer, or the application takes no job."""
+    """Return the free resources. Raise NoAnswer if AWS gives no answer, or the application takes no job."""
     ends = monotonic() + _SECONDS
     try:
-        return in_time(lambda: _probe(target, now), lambda: monotonic() > ends, ())
+        return in_time(lambda: _probe(target, now, ends), lambda: monotonic() > ends)
     except NoAnswer:
         raise
     except TimeoutError:
         raise NoAnswer(f"no answer in {_SECONDS:.0f} s") from None
-    except Exception as error:  # noqa: BLE001  A provider of credentials is a program of the user: it may raise any.
+    except Exception as error:  # noqa: BLE001  Credentials may come from a user's program, which may raise any error.
         raise NoAnswer(_in_words(error)) from None
 
 
@@ -64,8 +65,9 @@ def code_of(error: BaseException) -> str | None:
     return response["Error"]["Code"] if response else None
 
 
-def _probe(target: EmrServerless, now: datetime) -> Probe:
+def _probe(target: EmrServerless, now: datetime, ends: float) -> Probe:
     with closing(client_of(target, seconds=PROBE_SECONDS, attempts=1)) as client:
+        client.meta.events.register("before-call", partial(_check_time, ends))
         application = client.get_application(applicationId=target.application_id)["application"]
         total = _size(application)
         listed = {"applicationId": target.application_id, "states": [*WAITING, RUNNING], "maxResults": 50}
@@ -78,8 +80,14 @@ def _probe(target: EmrServerless, now: datetime) -> Probe:
     return Probe(now, total, total - sum(sizes, NOTHING), queued=waiting)
 
 
+def _check_time(ends: float, **_: Any) -> None:
+    """Raise TimeoutError if the time is over, so that the thread of an abandoned probe makes no further call."""
+    if monotonic() > ends:
+        raise TimeoutError
+
+
 def _size(application: Mapping[str, Any]) -> Amount:
-    """Return the size of an application that takes jobs. One that AWS starts for a job takes them, too."""
+    """Return an application's size. Raise NoAnswer if it has no size, or takes no jobs even with auto-start."""
     state, starts = application["state"], application.get("autoStartConfiguration", {}).get("enabled", True)
     if state not in ("STARTING", "STARTED") and not (starts and state in ("CREATED", "STOPPED", "STOPPING")):
         raise NoAnswer(f"its application is {state}, expected STARTED, or CREATED with auto-start")
@@ -93,12 +101,12 @@ def _size(application: Mapping[str, Any]) -> Amount:
 def _of_job(job: Mapping[str, Any]) -> Amount:
     try:
         return _of_parameters(job.get("jobDriver", {}).get("sparkSubmit", {}).get("sparkSubmitParameters", ""))
-    except ValueError:  # A job of others may have any text there.
+    except ValueError:  # The job of another program may have any text there.
         return _of_parameters("")
 
 
 def _of_parameters(text: str) -> Amount:
-    """Return the amount of a job by its parameters: those of its executors at the start, and of its driver."""
+    """Return the amount that a job's parameters request for its driver and for its executors at the start."""
     values = {**_DEFAULTS, **dict(_CONF.findall(text))}
     number = int(values["spark.executor.instances"])
     executor, driver = _worker(values, "executor"), _worker(values, "driver")
@@ -111,6 +119,9 @@ def _worker(values: Mapping[str, str], role: str) -> Amount:
 
 
 def _in_words(error: Exception) -> str:
-    """Return the kind of an error and AWS's code for it. Its text may have names of others."""
+    """Return the kind of an error, or AWS's code for it.
+
+    The error's text is left out, because it may contain names that only AWS's users may see.
+    """
     code = code_of(error)
     return f"AWS refuses: {code}" if code else f"no answer ({type(error).__name__})"

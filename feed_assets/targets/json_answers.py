@@ -1,6 +1,6 @@
-"""JSON answers of other servers, within bounds.
+"""JSON answers of other servers, within limits.
 
-All answers of one look have PROBE_SECONDS. Each has at most LARGEST bytes and MOST_VALUES values.
+All answers of one look together may take PROBE_SECONDS. Each answer has at most LARGEST bytes and MOST_VALUES values.
 """
 
 from collections.abc import Generator, Mapping
@@ -23,7 +23,7 @@ LARGEST = 1 << 20
 """Greatest size of an answer in bytes."""
 
 MOST_VALUES = 50_000
-"""Greatest number of values in an answer. A model of each costs up to 60 µs and 3 kB, however small it is in JSON."""
+"""Greatest number of values in an answer. As a model, even a short value costs up to 60 µs and 3 kB."""
 
 
 class NoAnswer(Exception):
@@ -55,7 +55,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Server:
-    """A server during one look. It ends at the time `ends` of the monotonic clock."""
+    """A server during one look. The look ends at the time `ends` of the monotonic clock."""
 
     session: requests.Session
     opened: list[Opened]
@@ -63,9 +63,11 @@ class Server:
     ends: float = field(default_factory=lambda: monotonic() + PROBE_SECONDS)
 
     def get(self, model: type[_Answer], url: str, headers: Mapping[str, str] = NO_HEADERS) -> _Answer:
-        """Return the JSON at a URL as a model. Redirects are not followed, and the answer's text is in no message.
+        """Return the JSON at a URL as a model.
 
-        Raise NoAnswer if there is no such answer. Raise TooMuch if it is too large, or the time is over.
+        Redirects are not followed. No error message contains text of the answer.
+
+        Raise NoAnswer if no answer of this form arrives. Raise TooMuch if the answer is too large, or the time is over.
         """
         place = url.partition("?")[0]
         try:
@@ -74,7 +76,7 @@ class Server:
                 raise TooMuch(f"the answer of {place} has more than {MOST_VALUES:,} values")
             return model.model_validate_json(body)
         except (requests.RequestException, OSError) as error:
-            # Once the time is over, its connection is closed.
+            # Once the time is over, `in_time` closes the connection, so other errors may occur.
             if isinstance(error, TimeoutError | requests.Timeout) or monotonic() > self.ends:
                 raise TooMuch(f"no answer from {place} in {PROBE_SECONDS:.0f} s") from None
             raise NoAnswer(f"no answer from {place} ({type(error).__name__})") from None
@@ -82,7 +84,7 @@ class Server:
             raise NoAnswer(f"another answer than expected from {place} ({_field(error)})") from None
 
     def _body(self, url: str, headers: Mapping[str, str]) -> bytes:
-        # A certificate that is set for the session would give way to REQUESTS_CA_BUNDLE.
+        # REQUESTS_CA_BUNDLE would override a certificate that is set for the session.
         options = {"headers": {**headers}, "verify": str(self.ca) if self.ca else True}
         options |= {"allow_redirects": False, "stream": True, "timeout": PROBE_SECONDS}
         place = url.partition("?")[0]
@@ -99,14 +101,14 @@ class Server:
 
 @contextmanager
 def look_at_server(ca: Path | None = None) -> Generator[Server]:
-    """Yield a server to ask. `ca` is a file with the certificate of its authority, instead of the usual ones."""
+    """Yield a server for one look. The certificate in the file `ca` replaces the usual authorities' certificates."""
     opened: list[Opened] = []
     with listing_session(opened) as session:
         yield Server(session, opened, ca)
 
 
 def _field(error: ValidationError) -> str:
-    """Return the place of the first error: numbers and names of our fields, no other keys of the answer."""
+    """Return the place of the first error in the answer. It contains only numbers and the names of our fields."""
     fields = {name for part in AnswerPart.__subclasses__() for name in part.model_fields}
     place = [str(each) for each in error.errors()[0]["loc"] if isinstance(each, int) or each in fields]
     return ".".join(place) or "all of it"

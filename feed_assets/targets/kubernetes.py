@@ -1,4 +1,4 @@
-"""Probe of a namespace of Kubernetes: what is free of its quotas, or of the nodes if it has no quota."""
+"""Probe of a namespace of Kubernetes: the free part of its quotas, or of the nodes if it has no quota."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,14 +19,14 @@ from feed_assets.targets.kubernetes_quantities import NO_QUANTITY, Requesting, a
 
 CPU, MEMORY = "cpu", "memory"
 _PAGE = 40
-"""Number of objects in an answer. Large ones have 20 KB each, with the fields that only Kubernetes reads."""
+"""Number of objects in an answer. A large object has 20 KB, with fields that only Kubernetes reads."""
 _WAITING = 100
 """Greatest number of waiting pods that are counted."""
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""The form of an answer that has only the names of objects, and what belongs to them."""
+"""The form of an answer that has only the metadata of objects, such as their names."""
 _OF_EACH_RUN = ("NotBestEffort", "NotTerminating")
-"""Scopes of a quota that all executors are in."""
+"""Quota scopes that include every executor."""
 
 
 class _Condition(AnswerPart):
@@ -99,7 +99,10 @@ class _Api:
 
 
 def look(target: Kubernetes, now: datetime) -> Probe:
-    """Return what is free. Raise NoAnswer if the API server gives no answer, or the token may not read it."""
+    """Return the free resources.
+
+    Raise NoAnswer if the API server does not answer, or does not let the token read the objects.
+    """
     of_namespace = f"/api/v1/namespaces/{target.namespace}"
     with _api(target) as api:
         quotas = [each for each in api.objects(f"{of_namespace}/resourcequotas") if _is_of_each_run(each.spec)]
@@ -154,7 +157,7 @@ def _of_quotas(quotas: Sequence[_Status], name: str) -> _Capacity | None:
 def _of_nodes(api: _Api, namespace: str) -> dict[str, _Capacity]:
     """Return the size of the nodes that take pods, and the part that no pod there has requested.
 
-    A large cluster has more nodes and pods than can be read in time. A namespace there needs a quota.
+    A large cluster has more nodes and pods than can be read in time. A namespace in such a cluster needs a quota.
     """
     try:
         nodes = [each for each in api.objects("/api/v1/nodes") if _takes_pods(each)]

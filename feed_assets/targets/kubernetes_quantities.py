@@ -30,10 +30,10 @@ class Container(AnswerPart):
     """A container of a pod. An init container that is always restarted is a sidecar: it runs beside the others."""
 
     resources: Requests = Requests()
-    restartPolicy: str = ""  # noqa: N815  Kubernetes' own name, as those below
+    restartPolicy: str = ""  # noqa: N815  Kubernetes' own name, like the names below
 
     def request(self, name: str) -> Decimal:
-        """Return what it requests of a resource."""
+        """Return the amount of a resource that the container requests."""
         return quantity(self.resources.requests.get(name, "0"))
 
 
@@ -46,7 +46,7 @@ class Requesting(AnswerPart):
     resources: Requests = Requests()
 
     def request(self, name: str) -> Decimal:
-        """Return what the pod requests of a resource: as it runs, or as it starts if that is more, plus its overhead.
+        """Return the amount that the pod requests while it runs, or while it starts if that is more, plus its overhead.
 
         See "Resource sharing within containers" on Kubernetes' page about init containers.
         """
@@ -61,7 +61,10 @@ class Requesting(AnswerPart):
 
 
 def quantity(text: str) -> Decimal:
-    """Return a quantity of Kubernetes as a number. Raise NoAnswer for another text, or a number that is too great."""
+    """Return a quantity of Kubernetes as a number.
+
+    Raise NoAnswer if the text is no quantity, or the number is too great.
+    """
     if not (match := _QUANTITY.fullmatch(text)):
         raise NoAnswer("another answer than expected (a quantity)")
     factor = _SUFFIXES[match[2]] if match[2] else Decimal(10) ** int(match[3] or 0)

@@ -14,7 +14,7 @@ from feed_assets.targets.json_answers import NoAnswer
 _log = logging.getLogger(__name__)
 
 LARGEST = 1 << 62
-"""Greatest number of an answer. The ledger keeps numbers below 2^63."""
+"""Greatest number that an answer may contain. The ledger keeps numbers below 2^63."""
 
 LONGEST = 500
 """Greatest length in bytes of the reason why a target gives no answer."""
@@ -35,7 +35,7 @@ _LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
 
 
 def look(now: datetime, target: ComputeTarget) -> Probe:
-    """Return the answer of a target. Without an answer it is offline since `now` (UTC).
+    """Return the answer of a target. A target without an answer is offline since `now` (UTC).
 
     An error of a probe also counts as offline, so that the answers of the other targets are kept.
     """
@@ -43,7 +43,7 @@ def look(now: datetime, target: ComputeTarget) -> Probe:
         return _bounded(_LOOKS[type(target)](target, now))
     except NoAnswer as error:
         return Probe(now, offline=excerpt(str(error), LONGEST), since=now)
-    except Exception as error:  # noqa: BLE001 (a probe runs with those of other targets)
+    except Exception as error:  # noqa: BLE001 (the probes of other targets must go on)
         _log.exception("The probe of a compute target failed. It counts as offline.")
         return Probe(now, offline=f"the probe failed ({type(error).__name__})", since=now)
 

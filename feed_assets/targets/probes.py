@@ -22,9 +22,9 @@ _SIZED = (Local, Connect)
 
 
 def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
-    """Return the last answer of each target. Ask those whose answer is old, all at once, unless another process does.
+    """Return the last answer of each target. Probe targets whose answer is old, unless another process probes them.
 
-    A target without any answer is missing.
+    The probes run at the same time. The result lacks targets that have no answer yet.
     """
     fresh, stale = target_probes.answers(ledger, [*targets], now)
     every = fresh | (_ask(ledger, {name: targets[name] for name in stale}, now) if stale else {})
@@ -32,7 +32,7 @@ def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]
 
 
 def _with_own_size(target: ComputeTarget, probe: Probe) -> Probe:
-    """Return the answer of a target with the size of the settings, if it has one. Another process may have others."""
+    """Return an answer with the size from the settings, if they have it. Other processes may have other settings."""
     if not isinstance(target, _SIZED) or probe.offline:
         return probe
     return replace(probe, total=target.total, free=target.total)
@@ -54,7 +54,7 @@ def _ask(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
 def rooms(
     targets: Targets, probes: Mapping[str, Probe], grants: Mapping[str, Sequence[Grant]], closed: Mapping[str, str]
 ) -> dict[str, Room]:
-    """Return the room of each target. `closed` has reasons why this process cannot use some of them."""
+    """Return the room of each target. `closed` has reasons why this process cannot use some targets."""
     return {
         name: _room(target, probes.get(name), grants.get(name, ()), closed.get(name))
         for name, target in targets.items()

@@ -13,11 +13,11 @@ from feed_assets.targets.json_answers import AnswerPart, NoAnswer, look_at_serve
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
 
 LEAST_MIB = 512
-"""Memory in MiB without which a worker starts no executor."""
+"""Least free memory in MiB that a worker needs to start an executor."""
 
 
 MOST_MACHINES = 500
-"""The most workers that are counted one by one. Each request looks at all of them while it locks the queue."""
+"""Greatest number of workers that a probe lists. A resource request reads the whole list while it locks the queue."""
 
 
 class _Worker(AnswerPart):
@@ -47,7 +47,7 @@ class _Master(AnswerPart):
 
 
 def look(target: Standalone, now: datetime) -> Probe:
-    """Return what is free. Raise NoAnswer if the master gives no answer, or is not the active one."""
+    """Return the free resources. Raise NoAnswer if the master gives no answer, is not active, or has no worker."""
     with look_at_server() as server:
         master = server.get(_Master, f"{target.url.rstrip('/')}/json/")
     if master.status != "ALIVE":
@@ -56,7 +56,7 @@ def look(target: Standalone, now: datetime) -> Probe:
     if not alive:
         raise NoAnswer("its master has no worker")
     total = sum((each.size for each in alive), NOTHING)
-    # A worker without free memory starts no executor, however many cores it has, and the other way round.
+    # An executor needs a free core and enough free memory on the same worker.
     useful = [each for each in alive if each.coresfree and each.memoryfree >= LEAST_MIB]
     free = sum((each.free for each in useful), NOTHING)
     workers = tuple(Worker(each.size, each.free) for each in alive) if len(alive) <= MOST_MACHINES else ()

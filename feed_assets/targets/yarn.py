@@ -16,7 +16,7 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=-1, le=1e9, allow_inf_nan=False)]
 
 _ROUNDED = 1e-3
-"""The share of a core by which a sum of YARN may be too small: its percentages are single-precision numbers."""
+"""The share of a core by which a result may be too small, because YARN's percentages are single-precision numbers."""
 
 
 class _Metrics(AnswerPart):
@@ -59,7 +59,7 @@ class _CapacityQueue(AnswerPart):
 
     @property
     def limit(self) -> float:
-        """Return the percentage of the cluster that our runs may use: those of one user. A factor below 0 is none."""
+        """Return the percentage of the cluster that one user's runs may use. A user factor below 0 means no limit."""
         of_user = self.absoluteCapacity * self.userLimitFactor if self.userLimitFactor >= 0 else 100.0
         return min(self.absoluteMaxCapacity, of_user)
 
@@ -79,7 +79,7 @@ class _SchedulerAnswer(AnswerPart):
 
 
 def look(target: Yarn, now: datetime) -> Probe:
-    """Return what is free for the target's queue.
+    """Return the resources that are free for the target's queue.
 
     Raise NoAnswer if the ResourceManager gives no answer or has no node, or if the queue takes no application.
     """
@@ -97,7 +97,7 @@ def look(target: Yarn, now: datetime) -> Probe:
 
 
 def _path(info: _SchedulerInfo, name: str) -> Sequence[_CapacityQueue]:
-    """Return a leaf queue after its parents. Its name may be its own alone, or its path, with `root` or without."""
+    """Return a leaf queue's parents, then the queue. `name` is the queue's name, or its path with or without `root`."""
     for names, queues in _leaves(info.queues, info.queueName):
         if name in (names, names.partition(".")[2], queues[-1].queueName):
             return queues
@@ -116,7 +116,7 @@ def _leaves(
 
 
 def _of_queue(cluster: Probe, path: Sequence[_CapacityQueue]) -> Probe:
-    """Return the part of a cluster's answer that a leaf queue has. Each of its parents limits it, too."""
+    """Return the part of a cluster that a leaf queue has. Each parent of the queue limits this part, too."""
     leaf = path[-1]
     if stopped := next((each for each in path if each.state != "RUNNING"), None):
         raise NoAnswer(f"its queue {stopped.queueName} is {stopped.state}, expected RUNNING")
@@ -132,6 +132,6 @@ def _share(total: Amount, percent: float) -> Amount:
 
 
 def _least(amounts: Sequence[Amount]) -> Amount:
-    """Return the least cores and memory, and at least nothing: a queue may use more than a limit that was lowered."""
+    """Return the least cores and memory, but not below 0: a queue may use more than a limit that was lowered."""
     cores, memory = min(each.cores for each in amounts), min(each.memory for each in amounts)
     return Amount(max(cores, 0), max(memory, 0))

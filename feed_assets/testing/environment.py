@@ -22,7 +22,7 @@ _REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_STORES, *_SERVER
 def _of_the_shell() -> list[Mapping[str, str | None]]:
     """Return three sets of variables: the environment, and the project's `.env` file read in two ways.
 
-    For the second set, `${NAME}` in the file is looked up first in the file, for the third first in the shell.
+    The second set looks up `${NAME}` in the file first. The third set looks it up in the shell first.
     """
     file = find_dotenv(usecwd=True)
     return [dict(os.environ), dotenv_values(file), DotEnv(file, override=False).dict() if file else {}]
@@ -46,7 +46,7 @@ def noted_environment() -> Generator[None]:
 
 
 def is_of_the_test(variable: str) -> bool:
-    """Return whether the test set a variable, and not the shell, a `.env` file or a module loaded before the test."""
+    """Return whether a variable was set by the test, not by the shell, a `.env` file or a module loaded earlier."""
     value = os.environ.get(variable)
     return value is not None and all(each.get(variable) != value for each in _ENVIRONMENTS)
 

@@ -1,6 +1,6 @@
 """Drive definitions tick by tick, in this process, on one Dagster instance.
 
-It uses the real blackboard, ledger and Spark of the settings. `fresh_home` gives a test new ones.
+A Harness uses the real blackboard, ledger and Spark of the settings. `fresh_home` gives it a new blackboard and ledger.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -131,8 +131,8 @@ class Harness:
     def _board_of(self, feed: str) -> Blackboard:
         """Return the blackboard on which a feed is declared.
 
-        If another team owns it, open it as that team: opened as ours it is read-only, and the test could not write to
-        it.
+        If another team owns the blackboard, open it as that team. A board of another team is read-only for us, but the
+        test must write to it.
         """
         __tracebackhide__ = True
         name = Graph(self.definitions.resolve_asset_graph()).elsewhere.get(Feed.parse(feed))
@@ -163,11 +163,11 @@ class Harness:
         return write.publish(self._board_of(feed), _partition(feed, partition), files, utc_now()).id
 
     def send(self, source: str, rows: Rows) -> None:
-        """Add rows to an event source that was given as rows.
+        """Add rows to an event source for which the test gave the Harness rows.
 
         Args:
             source: The source's name.
-            rows: Rows to add, each a value by column name.
+            rows: Rows to add. Each row has values by column name.
 
         Raises:
             SourceNotGiven: There is no such source, or a row lacks a column.
@@ -199,7 +199,7 @@ class Harness:
             update_id: The update's id.
 
         Raises:
-            NotRevalidated: Its files are not those that were published.
+            NotRevalidated: Its files differ from the published files, or it cannot be valid again for another reason.
         """
         revalidate(Services.of(self._settings), _partition(feed, partition), update_id)
 
@@ -266,10 +266,10 @@ class Harness:
         return self._runs_of(self.runner.tick)
 
     def run_until_idle(self, max_ticks: int = 30) -> list[Ran]:
-        """Tick until a tick requests no run.
+        """Tick until no tick has an effect any more.
 
         Args:
-            max_ticks: The greatest number of ticks.
+            max_ticks: The greatest number of ticks. After this number, NotIdle is raised.
 
         Returns:
             All the runs, after their end.
@@ -289,7 +289,7 @@ class Harness:
             partition: Dagster's key of one of its partitions; None for all.
 
         Returns:
-            Its materializations, newest first.
+            Up to 1,000 of its materializations, newest first.
         """
         record_filter = dg.AssetRecordsFilter(_key(asset), asset_partitions=[partition] if partition else None)
         records = self.instance.fetch_materializations(record_filter, limit=1000).records
@@ -303,7 +303,7 @@ class Harness:
             partition: Dagster's key of one of its partitions; None for an asset without partitions.
 
         Returns:
-            Whether each check passed, by its name.
+            Whether each check passed, by the name of the check.
         """
         specs = self.definitions.resolve_asset_graph().asset_check_keys
         keys = [key for key in specs if key.asset_key == _key(asset)]

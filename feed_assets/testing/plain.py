@@ -59,13 +59,13 @@ class Given:
 
 
 def by_inputs(task: Task) -> Given:
-    """Return one row that lists what was read, so that it differs whenever an input differs.
+    """Return one row that lists the data read. The row differs whenever an input differs.
 
     Args:
         task: The task of the run.
 
     Returns:
-        The row, by input: the paths of updates, the ends of slices, or the windows of spans.
+        The row, with a column for each input: paths of updates, ends of slices, or windows of spans.
     """
     read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
     read |= {name: [f"{piece.partition.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}

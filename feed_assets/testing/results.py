@@ -17,7 +17,7 @@ class Ran:
         succeeded: Whether this partition was built.
         error: Why it failed; None if it succeeded.
         tags: The run's tags in Dagster.
-        id: The run's id in Dagster. Partitions that one run builds share it.
+        id: The run's id in Dagster. Partitions that one run builds share this id.
     """
 
     assets: tuple[str, ...]

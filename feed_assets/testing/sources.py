@@ -47,7 +47,7 @@ BOARDS = f"{PREFIX}BLACKBOARDS"
 
 @contextmanager
 def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> Generator[None]:
-    """Until the block ends, add to the settings the blackboards of other teams that the test gives.
+    """Add the test's blackboards of other teams to the settings, until the block ends.
 
     An event source may have the same name as a blackboard. Then a path or URL replaces the blackboard too, and rows or
     a declaration replace only the event source.

@@ -1,11 +1,14 @@
-"""`feed-assets ui` when the Spark of all runs is killed: it starts again, and the build counts as an attempt."""
+"""`feed-assets ui` when Spark or the code server is killed: it starts them again, and a build counts as an attempt."""
 
 import os
 import signal
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
@@ -20,9 +23,17 @@ from feed_assets_tests.support.servers import family, wait_until
 
 SECONDS = 300
 RAW, MADE = (Partition(Feed.parse(feed), project.KEYS[0]) for feed in (project.RAW, project.MADE))
+NEXT_RAW, NEXT = (replace(each, key=project.KEYS[1]) for each in (RAW, MADE))
 
 
-def test_after_the_end_of_spark_the_ui_starts_again_and_the_build_is_an_attempt(
+def has_code(process: psutil.Process) -> bool:
+    """Return whether a process is the child of a code server, which has the code."""
+    with suppress(psutil.Error):  # An ended run may still be a zombie.
+        return {"api", "grpc"} <= {*process.cmdline()}
+    return False
+
+
+def test_after_the_end_of_spark_or_of_the_code_the_ui_builds_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
@@ -40,6 +51,10 @@ def test_after_the_end_of_spark_the_ui_starts_again_and_the_build_is_an_attempt(
         spark.kill()
         hold.unlink()
         wait_until(lambda: server.check() or read.latest(board, MADE).update, "the second attempt", SECONDS)
+        [code] = [each for each in family(server.process.pid) if has_code(each)]
+        code.kill()
+        write.publish(board, NEXT_RAW, {"a.csv": b"k,n\na,1\n"}, datetime.now(UTC))
+        wait_until(lambda: server.check() or read.latest(board, NEXT).update, "a build after the code's end", SECONDS)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
     lines = log.read_text().splitlines()

@@ -201,10 +201,16 @@ def test_an_invalidated_update_id_is_not_reused(board):
     assert publish(board, MEN, PARTS, NOW).id == NEXT
 
 
-def test_one_more_file_does_not_make_an_invalid_update_valid(board):
+def test_one_more_file_does_not_make_an_invalid_update_valid(board, monkeypatch):
     written(board)
     board.put(f"{MEN.path}/{ID}/_SUCCESS", b"3")
     invalidate(board, MEN, ID, how="file")
+    assert latest(board, MEN).update is None
+    board.put(f"{MEN.path}/{NEXT}/_SUCCESS", b"1")  # Its one file is gone.
+    invalidate(board, MEN, NEXT, how="file")
+    assert latest(board, MEN).update is None
+    monkeypatch.setattr(type(board), "delete", lambda *_: None)  # A kill before the manifest is removed.
+    invalidate(board, MEN, NEXT)
     assert latest(board, MEN).update is None
 
 

@@ -1,7 +1,7 @@
 """Histories by chance: sensors, runs and kills on one queue for resources, held to an oracle."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 
@@ -15,12 +15,12 @@ from feed_assets.core.launching import LONGEST_WAIT
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.resources import NOTHING, Amount, Resources
 from feed_assets.core.target_room import Probe, Room, free_of
-from feed_assets.ledger import allocations, due, resource_queue, target_probes
+from feed_assets.ledger import allocations, due, resource_queue, runs, target_probes
 from feed_assets.ledger.due import AffectedOutput
 from feed_assets.ledger.resource_queue import LOOK_AGAIN, ResourceRequest
 from feed_assets.ledger.tables import allocation
 from feed_assets_tests.support.fault_seeds import single_seeds
-from feed_assets_tests.support.ledger_records import NOW, statements
+from feed_assets_tests.support.ledger_records import NOW, new_run, statements
 
 GIB = 1 << 30
 TOTALS = {"a": 8, "b": 4, "c": 12}
@@ -245,6 +245,13 @@ def test_times_of_a_host_whose_clock_is_ahead_hold_nothing_up(ledger):
         assert resource_queue.waiting(connection, NOW) == []
         assert allocations.unused(connection, listed, lambda _: True, ahead) == set()
         assert allocations.unused(connection, listed, lambda _: None, NOW) == {"granted", "waits"}
+    runs.start(ledger, replace(new_run("first"), dagster_run="granted"))
+    for state, lost in ((runs.RUNNING, {"waits"}), (runs.FAILED, {"waits"})):  # Then its next partition follows.
+        with ledger.change() as connection:
+            assert allocations.unused(connection, listed, lambda _: None, NOW) == lost, state
+            runs.end(connection, "first", runs.FAILED, NOW, None)
+    with ledger.read() as connection:
+        assert allocations.unused(connection, listed, lambda _: False, NOW) == {"granted", "waits"}
 
 
 def test_what_was_given_to_a_run_that_never_began_is_taken_back_under_the_lock_of_the_queue(ledger):

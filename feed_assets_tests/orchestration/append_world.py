@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
+from feed_assets.compaction.batches import compact
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.retention import Retention
@@ -16,7 +17,6 @@ from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
-from feed_assets.runs.compact import compact
 from feed_assets.runs.maker import Task
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.services import Services
@@ -96,7 +96,7 @@ def every_update(*states: str) -> list[tuple[str, str]]:
 
 def services(ahead: timedelta = timedelta()) -> Services:
     """Return services that compact batches without Spark."""
-    maker = PlainMaker(lambda task: Given(rows_in([*task.updates["batches"]])))
+    maker = PlainMaker(lambda task: Given(rows_in([*task.updates["rows"]])))
     found = Services.of(settings(), lambda: maker)
     return replace(found, now=lambda: datetime.now(found.now().tzinfo) + ahead)
 

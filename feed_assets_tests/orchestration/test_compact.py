@@ -7,13 +7,15 @@ from itertools import count
 
 import pytest
 
+from feed_assets import Compact
+from feed_assets.compaction.batches import compact, partitions_of
+from feed_assets.compaction.due_partitions import due
 from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged, UpdatePruned
 from feed_assets.core.retention import Retention
 from feed_assets.feeds import batch_set
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import batch_sets
-from feed_assets.runs.compact import compact, partitions_of
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
@@ -62,11 +64,16 @@ def batched(kept, shop, told, home):
 
 def services(rows=None, ahead=timedelta()):
     def give(task):
-        found = [row for update in task.updates["batches"] for row in rows_of(_board(), update)]
+        found = [row for update in task.updates["rows"] for row in rows_of(_board(), update)]
         return Given(found if rows is None else rows)
 
     found = Services.of(settings(), lambda: PlainMaker(give))
     return replace(found, now=lambda: utc_now() + ahead)
+
+
+def due_with(files):
+    with ledger().read() as connection:
+        return due(connection, SALES, Compact(files=files), lambda _: (), now=utc_now(), is_appendable=True)
 
 
 def _board():
@@ -98,13 +105,16 @@ def test_a_dry_compaction_reports_and_changes_nothing(batched):
     assert len(held()) == 4
     assert compact(services(), OUTPUT, 5) == []
     assert partitions_of(services(), SALES) == [OUTPUT]
+    assert [due_with(files) for files in (1, 2, 4, 5)] == [[OUTPUT], [OUTPUT], [OUTPUT], []]
 
 
 def test_a_compacted_range_is_compacted_again_with_newer_batches(shop, batched):
     compact(services(), OUTPUT, 2, apply=True)
     shop.write("e")
     batched.run_until_idle()
+    assert [due_with(files) for files in (1, 2)] == [[OUTPUT], []], "one batch is new"
     compact(services(), OUTPUT, 2, apply=True)
+    assert due_with(1) == []
     assert held() == {"b00000001-00000005": [*"abcde"]}
     assert batched.run_until_idle() == []
 
@@ -131,6 +141,7 @@ def test_an_invalid_batch_that_may_become_valid_stays_between_two_ranges(shop, t
     shop.write("e")
     batched.run_until_idle()
     take_back(batched, "b00000003")
+    assert [due_with(files) for files in (2, 3)] == [[OUTPUT], []], "four are new, two in a row"
     done = compact(services(), OUTPUT, 2, apply=True)
     assert [each.into for each in done] == ["b00000001-00000002", "b00000004-00000005"]
     revalidate(services(), gone.partition, gone.update_id)

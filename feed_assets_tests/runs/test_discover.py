@@ -16,6 +16,7 @@ from feed_assets.runs.discover import RECENT, ROTATION, discover, discover_all
 from feed_assets.runs.services import Services
 from feed_assets_tests.support.build_lake import NOW, RAW, Lake
 from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.statement_counter import counted_statements
 
 OTHER = Feed.parse("ads/other/v1.0")
 PLAIN = Feed.parse("plain")
@@ -47,11 +48,18 @@ def known(lake: Lake, *feeds: Feed) -> list[str]:
         return [str(each.partition) for each in found if each.kind == log.UPDATE]
 
 
-def test_every_partition_is_seen_the_newest_first(quiet):
+def test_every_partition_is_seen_the_newest_first_and_bad_names_take_one_line(quiet, caplog):
+    for number in range(20):
+        quiet.services.board.put(f"{RAW}/bad*name-{number:02}/x", b"")
+        quiet.services.board.put(f"{RAW}/2019-11-25/_bad-{number:02}/x", b"")
     for key in ("2019-11-24/men", "2019-11-25/men", "2019-11-25/women"):
         quiet.drop("1,x", key=key)
     assert discover(quiet.services, [RAW], never).is_complete
     assert known(quiet, RAW) == [f"{RAW} 2019-11-25/men", f"{RAW} 2019-11-25/women", f"{RAW} 2019-11-24/men"]
+    (line,) = [each.getMessage() for each in caplog.records if "skipped" in each.getMessage()]
+    assert line.startswith(f"{RAW}: these names are skipped: bad*name-19 (")
+    assert "and 37 more" in line
+    assert len(line) < 1000
 
 
 def test_a_discovery_out_of_time_is_resumed_where_it_stopped(quiet):
@@ -123,13 +131,15 @@ def test_new_partitions_are_discovered_before_known_ones(old):
 
 
 @pytest.mark.parametrize("more", [0, 200])
-def test_discovery_visits_a_limited_number_of_known_partitions(old, more):
+def test_discovery_reads_a_limited_number_of_known_partitions_with_few_statements(old, more):
     for key in days(100 + more)[100:]:
         old.drop("1,x", key=key)
     discover_all(old.services, [RAW])
-    counting = Counting.around(old.services.board)
-    discover(Services(counting.board, old.services.ledger, no_spark, lambda: NOW), [RAW], never)
+    counting, ledger = Counting.around(old.services.board), old.services.ledger
+    with counted_statements(ledger.engine) as statements:
+        discover(Services(counting.board, ledger, no_spark, lambda: NOW), [RAW], never)
     assert len({key for name, key in counting.requests if name == "get"}) == RECENT + ROTATION == 50
+    assert len(statements) <= 12
 
 
 def test_late_data_of_the_newest_partitions_are_found_by_the_next_discovery(old):

@@ -102,7 +102,7 @@ def test_a_refused_run_that_ended_while_others_were_settled_stays_refused(quiet)
     run = left_behind(quiet, 0)
     with quiet.services.ledger.change() as connection:
         runs.end(connection, run.id, updates.REFUSED, NOW, "not_empty")
-    finish(quiet.services, run, "abandoned", "its process is gone")
+    finish(quiet.services, run, "abandoned", "its process is gone, or Dagster has ended its run")
     assert quiet.bad_ends() == [(updates.REFUSED, "not_empty")]
 
 

@@ -1,4 +1,4 @@
-"""On S3 one listing shows which partitions of a foreign feed need no visit; changes are found."""
+"""Known partitions of a foreign feed that are unchanged need no visit, and changes are found."""
 
 import os
 from itertools import count
@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import updates
 from feed_assets.runs.discover import RECENT, ROTATION, discover
@@ -19,13 +20,18 @@ HOUR, OTHER = "2026-01-01-00:00", "2026-01-01-01:00/men"
 _numbers = count()
 
 
+@pytest.fixture(params=["disk", "s3"])
+def board(request, s3_board, tmp_path):
+    return s3_board if request.param == "s3" else Blackboard.open(tmp_path.as_uri())
+
+
 @pytest.fixture
-def world(s3_board, ledger):
-    """Return services on S3, where a feed of two partitions is known."""
+def world(board, ledger):
+    """Return services where a feed of two partitions is known."""
     feed = Feed.parse(f"unchanged/{os.getpid()}-{next(_numbers)}/v1.0")
-    services = Services(s3_board, ledger, lambda: None, lambda: NOW)
+    services = Services(board, ledger, lambda: None, lambda: NOW)
     for key in (HOUR, OTHER):
-        publish(s3_board, Partition(feed, key), {"a": b"1", "b": b"2"}, NOW)
+        publish(board, Partition(feed, key), {"a": b"1", "b": b"2"}, NOW)
     look(services, feed)
     return services, feed
 
@@ -44,6 +50,10 @@ def newest(services: Services, feed: Feed, key: str) -> updates.UpdateRow | None
         return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
 
 
+ONLY_ON_S3 = pytest.mark.parametrize("board", ["s3"], indirect=True)
+
+
+@ONLY_ON_S3
 def test_an_unchanged_feed_costs_two_listings_and_one_manifest(world):
     services, feed = world
     assert look(services, feed) == ["children", "list", "get"]
@@ -105,6 +115,7 @@ def test_a_manifest_that_was_rewritten_in_place_is_found_some_looks_later(world)
     assert looks < 100
 
 
+@ONLY_ON_S3
 def test_an_update_of_more_than_a_page_is_visited_in_full(world):
     services, feed = world
     publish(services.board, Partition(feed, "2026-01-03"), {f"{n:04}": b"1" for n in range(1000)}, NOW)

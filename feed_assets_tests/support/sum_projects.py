@@ -13,7 +13,7 @@ from io import StringIO
 
 import dagster as dg
 
-from feed_assets import Input, Late, Resources, Retention, checks, feed_asset, foreign_feed, with_automation
+from feed_assets import Compact, Input, Late, Resources, Retention, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.core.attempts import pause_after
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.opened import open_board
@@ -53,6 +53,7 @@ def sums_of(
     retention: Retention | None = None,
     code_version: str | None = None,
     resources: Resources | None = None,
+    compact: Compact | None = None,
 ) -> dg.AssetsDefinition:
     """Declare sums of `n` by `k`: a sum over 100 fails the audit, and a sum of 13 fails the function."""
 
@@ -65,6 +66,7 @@ def sums_of(
         retention=retention,
         code_version=code_version,
         resources=resources,
+        compact=compact,
     )
     def sums(raw):
         """Return the numbers summed by key."""

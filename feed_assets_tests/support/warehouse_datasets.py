@@ -105,7 +105,7 @@ def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[An
 def state_rows(engine: Engine, dataset: Dataset) -> dict[str, dataset_state.LoadedUpdate]:
     """Return the loaded update of each partition in the state tables."""
     with opened(engine) as connection:
-        found = dataset_state.loads(connection)
+        found = dataset_state.loads(connection, engine)
     return {each.partition: each for each in found if each.dataset == dataset.name}
 
 

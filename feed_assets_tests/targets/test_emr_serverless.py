@@ -1,6 +1,7 @@
 """What an application of EMR Serverless answers: its capacity, less what its jobs ask for."""
 
 from datetime import UTC, datetime
+from time import monotonic
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -88,6 +89,8 @@ def test_an_error_of_aws_is_its_code_alone_and_a_silent_one_is_given_up_in_time(
         monkeypatch.setenv("AWS_ENDPOINT_URL_EMR_SERVERLESS", f"http://127.0.0.1:{server.port}")
         with pytest.raises(NoAnswer, match="no answer in"):
             look(emr)
+    with pytest.raises(TimeoutError):  # What its thread does next.
+        emr_serverless._probe(EmrServerless(**emr.target()), NOW, ends=monotonic())
 
 
 SIZES = {

@@ -1,6 +1,7 @@
 """What each kind of target answers, and which answers are none: in bounded time, of bounded size, without secrets."""
 
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -112,11 +113,18 @@ def test_an_answer_that_cannot_be_used_is_none_and_says_why(case):
 
 
 def test_a_master_that_drips_or_is_not_there_is_given_up_in_time(monkeypatch):
-    monkeypatch.setattr(json_answers, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(json_answers, "PROBE_SECONDS", 0.4)  # longer than the pauses between the bytes
     with dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n") as server:
         with pytest.raises(NoAnswer, match=r"no answer from http://127.0.0.1:.* in 0 s"):
             standalone.look(spark_at(f"http://127.0.0.1:{server.port}"), NOW)
         assert server.gone.wait(30)
+    is_resolved, resolve = threading.Event(), socket.getaddrinfo
+    with dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n") as server, monkeypatch.context() as slow_dns:
+        slow_dns.setattr(socket, "getaddrinfo", lambda *args, **kw: is_resolved.wait() and resolve(*args, **kw))
+        with pytest.raises(NoAnswer, match=r"no answer from http://127.0.0.1:.* in 0 s"):
+            standalone.look(spark_at(f"http://127.0.0.1:{server.port}"), NOW)
+        is_resolved.set()
+        assert server.gone.wait(30), "the connection opened after the time was over, and stays"
     (port,) = free_ports(1)
     with pytest.raises(NoAnswer, match=rf"no answer from http://127.0.0.1:{port}/json/ \(ConnectionError\)"):
         standalone.look(spark_at(f"http://127.0.0.1:{port}"), NOW)

@@ -58,7 +58,7 @@ def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
 def defs() -> dg.Definitions:
     """Return both feeds and the dataset, or nothing if the partners' blackboard is not configured.
 
-    Otherwise the sensor `pull` would open an alert about the missing blackboard.
+    Without that setting, the sensor `pull` would open an alert about the missing blackboard.
     """
     if WOMEN not in Settings().blackboards.get_secret_value():
         return dg.Definitions()

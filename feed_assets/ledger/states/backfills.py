@@ -1,8 +1,8 @@
 """Functions that start, end and give up backfills of windows, each by compare-and-set in one transaction.
 
-A window in backfill is still judged by its counts. A check that failed before must run again. Until it passes, the
-smaller windows inside stay flagged. If the backfilling process is killed, the window stays `backfilling` until somebody
-ends it.
+A window stays `backfilling` until its backfill ends, even if the backfilling process is killed. When the backfill ends,
+counts and checks decide the window's state. A check that failed before must run again. Until it passes, the smaller
+windows inside stay flagged.
 """
 
 from collections.abc import Callable
@@ -113,7 +113,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
     with ledger.read() as connection:
         ended_backfills = _of_ended_runs(connection)
     for address, run_id, state, reason in ended_backfills:
-        with suppress(IllegalTransition, PartitionClosed):  # The window changed meanwhile.
+        with suppress(IllegalTransition, PartitionClosed):  # The window was changed or closed meanwhile.
             if state == PUBLISHED:
                 finish(ledger, address, f"run {run_id} has published it", run_id, now)
             else:

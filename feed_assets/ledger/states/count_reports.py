@@ -223,10 +223,10 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in rows}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Return the reports that name no folded window. Reject the others: a report that was folded could count twice.
+        """Return the reports that name no folded window. Reject other reports: a folded report could count twice.
 
         Folding merges old reports of a window, so that their parts are forgotten. A report of a part that is still
-        known is accepted as a correction. So are all counts that feed_assets made itself.
+        known is accepted as a correction. All counts that feed_assets made itself are accepted, too.
         """
         if self.by == COUNTER:
             return new
@@ -243,7 +243,7 @@ class _Recording:
         return kept
 
     def _not_closed(self, new: list[Report], before: Mapping[_Key, Any]) -> list[Report]:
-        """Return the reports that do not change counts of a closed window. Reject the others."""
+        """Return the reports that do not change counts of a closed window. Reject other reports."""
         if not closures.has_any(self.connection, self.dataset):
             return new
         changed = {(each.key, start) for each in new for start in _changed(each, before.get(each.key))}

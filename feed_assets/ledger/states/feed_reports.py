@@ -114,7 +114,7 @@ def _reports(
 ) -> Iterator[Report]:
     """Yield a report with the record counts of each partition's newest update.
 
-    The report is empty if there is no valid update, or if the update is not counted yet.
+    The report is empty if there is no valid update, if it is not counted yet, or if the feed's producer reports counts.
     """
     foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
     self_reported = update_counts.reported_by_others(connection, foreign)

@@ -1,4 +1,4 @@
-"""Nested windows, and the spread of bad quality from one window to others.
+"""Nested windows, and the spread of bad quality from one window to other windows.
 
 Bad quality spreads to the windows inside, and to a larger window that has no other problem.
 """

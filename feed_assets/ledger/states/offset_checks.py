@@ -130,7 +130,7 @@ def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict
 
 
 def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
-    """Return for each topic partition how new and replaced reports of ingested parts change its covered offsets."""
+    """Return the changes of covered offsets by new and replaced reports of ingested parts, for each topic partition."""
     steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in common_ranges(each.offsets).items() if each.tier == INGESTED else ():
@@ -171,7 +171,7 @@ def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps
 
 
 def _runs(steps: Steps) -> list[Range]:
-    """Return the ranges of offsets that more or fewer reports cover after these steps."""
+    """Return the ranges of offsets for which these steps change the number of parts."""
     return joined((first, last) for first, last, depth in steps.stretches() if depth)
 
 
@@ -339,7 +339,7 @@ def _wrong(
 
 
 def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
-    """Return the ranges from `first` to `last` that no part holds.
+    """Return the ranges of offsets between `first` and `last` that no part holds.
 
     `depths` has each offset where the number of parts changes, with the number of parts from this offset on.
     """

@@ -118,8 +118,8 @@ class _Base:
 def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
     """Return the windows of a dataset with this key, with up to `limit` parts each.
 
-    A part is what one report counted. The cost grows with the number of the dataset's reports about the days or hours
-    of these windows. Raise InvalidName for an unknown key.
+    A part is what one report counted. The cost grows with the number of all reports about the sub-partitions of these
+    windows. Raise InvalidName for an unknown key.
     """
     tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
     windows = [each for each in explained(connection, name, key, limit) if each.grain]

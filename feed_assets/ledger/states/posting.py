@@ -15,7 +15,7 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states.window_rows import WindowRow
 
 SMALLER = "smaller windows"
-"""The name in the log of a problem in a smaller window, used like the name of a check."""
+"""The name under which the log has a problem of a smaller window. It stands in place of a check's name."""
 
 
 class NewTransition(NamedTuple):

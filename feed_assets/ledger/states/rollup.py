@@ -26,7 +26,7 @@ from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.window_rows import DIGESTS, WindowRow, empty, rows, state_counts, write
 
 NOTHING_SAID: Mapping[WindowAddress, OffsetProblems] = {}
-"""The result for reports without offsets."""
+"""The offset problems if no report has offsets."""
 
 
 class Judging:
@@ -153,7 +153,7 @@ class Judging:
         Return the windows whose state changes.
         """
         row = self.row(address)
-        lock_log(self._connection)  # Log this change even if no window above changes.
+        lock_log(self._connection)  # This change is logged, even if no window above changes.
         self._transitions[address] = NewTransition(row, row.state, why)
         row.state, row.since = state, self._now
         self._settle({address, *self._above(address)})
@@ -172,14 +172,14 @@ class Judging:
         return self._rows[address]
 
     def open_again(self, addresses: Iterable[WindowAddress]) -> None:
-        """Judge reopened windows, and all windows inside of them, because closed windows are not judged."""
+        """Judge reopened windows, and all windows inside of them. Nothing judged them while they were closed."""
         seeds = {*addresses}
         self._load(seeds)
         self._load({above for at in seeds for above in self._ancestors(at)})
         self._settle(seeds.union(*(self._load_inside(self._rows[at]) for at in seeds)))
 
     def _closed(self, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-        """Return the loaded windows that are closed or inside of a closed window, each with the closure."""
+        """Return the loaded windows that are closed or inside of a closed window, each with a message about that."""
         if not self._has_closed:
             return {}
         places = {at: holding(self._tracked, at, self._rows[at].start) for at in addresses}

@@ -21,7 +21,7 @@ from feed_assets.ledger.states.window_rows import WindowRow, is_
 from feed_assets.ledger.tables import watermark, window
 
 WINDOWS_PER_READ = 300
-"""Number of windows that are read at a time while a watermark moves: a day of 5-minute windows."""
+"""Number of windows that are read at a time while a watermark moves: more than a day of 5-minute windows."""
 
 _LAST = "9999-12-31-23:59"
 _UNDONE = [state.value for state in WindowState if state not in DONE]
@@ -75,7 +75,7 @@ _LINE = ("dataset", "sub_partition", "grain")
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
     """Return for each window the key of the first done window after it. Leave out windows without such a window.
 
-    Cost: one index lookup for each state.
+    Cost: one index lookup for each window and state.
     """
     keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
     key_table = key_tables.rows(connection, (*_LINE, "key"), keys)
@@ -142,7 +142,7 @@ class _Moving:
         return None if marks == before else marks
 
     def _first(self, before: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
-        if before and before.first in gone:  # The window is no longer recorded.
+        if before and before.first in gone:  # The first window is no longer recorded.
             return (
                 self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._of_line())).scalar()
                 or before.first

@@ -1,4 +1,4 @@
-"""Queries about windows, and reports of people and checks about them."""
+"""Queries about windows, and functions that record what people and checks report about windows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -77,7 +77,7 @@ def report_quality(
 
 
 def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now: datetime) -> None:
-    """Judge reopened windows again, because closed windows are not judged. A repeated call changes nothing."""
+    """Judge reopened windows: nothing judged them while they were closed. A repeated call changes nothing."""
     grouped: dict[Feed, list[WindowAddress]] = {}
     for each in addresses:
         grouped.setdefault(each.dataset, []).append(each)
@@ -151,7 +151,7 @@ BY = "declaration"
 def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
     """Return the sub-partitions for which counts were reported.
 
-    Skip those whose counts are sums of the sub-partitions below them.
+    Skip sub-partitions whose counts are sums over the sub-partitions below.
     """
     paths = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
     return {path for path in paths if path not in before.below}

@@ -71,7 +71,7 @@ class WindowRow:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the reported records of sources by tier."""
+        """Return the number of records that the sources have reported, by tier."""
         return {tier: records for tier, (records, parts) in self.sources.items() if parts}
 
     @property
@@ -161,7 +161,7 @@ def row_of(columns: Sequence[Any]) -> WindowRow:
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
-"""Condition with a literal, because a parameter would prevent the use of the partial index."""
+"""Condition for windows in backfill. It has a literal, because a parameter would prevent use of the partial index."""
 
 
 def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[WindowRow]:

@@ -4,7 +4,7 @@ If several code locations share a ledger, each location resolves only the alerts
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 
 from feed_assets.core.errors import InvalidName
@@ -16,12 +16,6 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.undeclared import known_feeds
 
-GONE_AFTER = timedelta(hours=1)
-"""Time after which a feed has no owner: no code location has read a change of the feed for this long.
-
-Any location may then resolve the feed's alerts.
-"""
-
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
     """Return the output feeds of a node, and the node's readers for ledger queries.
@@ -30,7 +24,7 @@ def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Rea
     """
     outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
     reader_feeds = {each.feed for each in graph.readers(node)}
-    return outputs, Readers(reader_feeds, {*graph.by_feed}, now - GONE_AFTER)
+    return outputs, Readers(reader_feeds, {*graph.by_feed}, now - subscriptions.GONE_AFTER)
 
 
 @dataclass(frozen=True)
@@ -61,4 +55,4 @@ class OwnAlerts:
     @cached_property
     def _abandoned(self) -> set[str]:
         with self.ledger.read() as connection:
-            return subscriptions.abandoned(connection, self.now - GONE_AFTER)
+            return subscriptions.abandoned(connection, self.now - subscriptions.GONE_AFTER)

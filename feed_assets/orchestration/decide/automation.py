@@ -55,8 +55,8 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """Read the verdicts that the sensor has stored, and claim the partitions to request.
 
-        The condition stores only the claims. If a requested run never starts, or ends without a result, the partition
-        is requested again after a while, like a first run.
+        The condition stores only which partitions were claimed. If a requested run never starts, or ends without a
+        result, the partition is requested again after a while. The same holds for a partition's first run.
         """
         view = context.asset_graph_view
         stale = _stale_in(view)

@@ -74,7 +74,8 @@ def due_of(
 ) -> dict[Partition, Due]:
     """Return the propagations and slices that each output with unconsumed events has to consume.
 
-    The rules are those of decisions. If the needs of a dataset cannot be determined, its feed is added to `problems`.
+    The rules are the same as for decisions. If the needs of a dataset cannot be determined, its feed is added to
+    `problems`.
     """
     waiting: dict[Feed, list[Partition]] = {}
     for output in inbox.outputs(connection):
@@ -202,7 +203,8 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: 
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # These outputs are older than a change of their inputs, but stay unchanged. Consumers may wait for this log entry.
+    # These outputs are older than a change of their inputs, but stay unchanged. Consumers may wait for their entry
+    # UNCHANGED in the log.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:

@@ -96,7 +96,7 @@ class Graph:
 
     @cached_property
     def newer(self) -> dict[Feed, Feed]:
-        """Return the newest version of each older version that is still declared."""
+        """Return the newest version for each older version that is still declared."""
         return newer_versions(self.by_feed)
 
     def readers(self, node: Node) -> list[Node]:

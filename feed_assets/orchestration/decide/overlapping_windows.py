@@ -48,7 +48,7 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
     """Return the windows of an input that must be complete for an output, by sub-partition.
 
     Return [] if the input has no windows. If the input is a feed, `needed` has the partitions that the output reads.
-    Raise InvalidDefinition if no windows of the input fill the time exactly.
+    Raise InvalidDefinition if no windows of the input exactly fill the time that the output reads.
     """
     tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
     if tracked is None:

@@ -26,7 +26,7 @@ def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger
     """Put all partitions of a dataset on the due list if its partitioning differs from the recorded one.
 
     This happens once per change of a declaration. A new dataset is skipped, because it reads the whole log anyway. The
-    list, the inboxes and the recorded partitioning change in one transaction, so a kill cannot separate them.
+    due list, the inboxes and the recorded partitioning change in one transaction, so a kill cannot separate them.
     """
     forms = {_name(node): (node, _form(graph, node)) for node in datasets}
     if not forms:

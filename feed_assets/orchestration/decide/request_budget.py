@@ -98,7 +98,7 @@ def claimed(
 ) -> Blocks:
     """Select the runs to request now, claim their outputs on the due list, and return these runs.
 
-    Outputs beyond the day's limit are held on the list. Either all runs of history are claimed, or none, because
+    Outputs beyond the day's limit stay on the due list. Either all runs of history are claimed, or none, because
     another process may meanwhile have requested some of them, or used up the limit.
     """
     outputs = [output for block in requested.free for output in block]
@@ -114,7 +114,7 @@ def claimed(
 
 
 def hold(ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput]) -> None:
-    """Hold the outputs beyond the day's limit on the due list.
+    """Keep the outputs that exceed the day's limit on the due list until the next day.
 
     If the process is killed before this, the next tick decides again about these outputs, and holds them.
     """

@@ -39,6 +39,13 @@ If there are more, the tags also have the number of the unnamed ones.
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
 
+
+def has_unfinished(instance: dg.DagsterInstance, job: str, tag: str, value: str) -> bool:
+    """Return whether a run of a job with this tag waits or is in progress."""
+    runs_of_job = dg.RunsFilter(job_name=job, tags={tag: value}, statuses=UNFINISHED)
+    return bool(instance.get_runs(runs_of_job, limit=1))
+
+
 Found = Sequence[tuple[DueOutput, Verdict]]
 
 
@@ -86,7 +93,7 @@ def _pools(run: dg.DagsterRun) -> str:
 def requests_for(
     graph: Graph, ledger: Ledger, decided: Found, busy: Collection[Partition], now: datetime
 ) -> list[dg.RunRequest]:
-    """Return run requests for blocks of ready outputs, as many as a tick may request. Other outputs stay on the list.
+    """Return run requests for blocks of ready outputs, as many as a tick may request. Others stay on the due list.
 
     Outputs that were built before are left to the automation condition. Outputs built by events are always requested
     here, because their runs need tags, slices and a plan.

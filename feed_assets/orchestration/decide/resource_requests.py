@@ -99,7 +99,7 @@ def in_queue_order(
     """Return outputs, each with the bytes that it reads, in the order of the queue for resources.
 
     A tick requests runs only for the first outputs. The queue reserves free resources for its first request, so the
-    output of this request must be among them. Outputs of the same place keep their order.
+    output of this request must be one of these first outputs. Outputs of the same place keep their order.
     """
     if not targets() or not sizes:
         return sizes

@@ -41,7 +41,7 @@ from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 ROWS_EACH = 12
 """Greatest number of rows per dataset. Each key of the dimensions other than time gets a row.
 
-If there are more keys, all share one row.
+If a dataset has more keys than rows, all keys share one row.
 """
 
 DECISIONS = 1000

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
@@ -200,6 +201,7 @@ def dataset_of(
     reprocess: Reprocess,
     resources: Resources | None = None,
     version_in_key: bool = False,
+    compact: Compact | None = None,
 ) -> Dataset:
     """Return a dataset's declaration. Raise InvalidDefinition if by_events is missing or contradicts at_least."""
     if wait and wait.at_least and by_events:
@@ -240,6 +242,7 @@ def dataset_of(
         appendable=recipe.is_appendable,
         resources=resources,
         version_in_key=version_in_key,
+        compact=compact,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError
 
 from feed_assets.core.addresses import STATUS
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.compact import Compact
 from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
@@ -126,7 +127,9 @@ class Dataset:
     appendable: bool = False
     """True if each increment is written as a batch of the partition."""
     resources: Resources | None = None
-    """The compute resources that each run needs. None means those of `Resources()`."""
+    """The compute resources that each run needs. None means the defaults of `Resources()`."""
+    compact: Compact | None = None
+    """When and how the files of a partition are merged. None means never."""
     version_in_key: bool = False
     """True if the asset keys of the dataset and its rejects contain the version."""
     role: Literal["dataset"] = "dataset"

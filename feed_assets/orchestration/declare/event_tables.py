@@ -46,7 +46,7 @@ def event_table(
             older one.
 
     Returns:
-        The spec of the external asset, to be an input of datasets by events.
+        The spec of the external asset. Use it as an input of datasets that events build.
 
     Raises:
         InvalidName: The name is invalid.

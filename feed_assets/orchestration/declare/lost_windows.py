@@ -18,7 +18,7 @@ from feed_assets.orchestration.declare.time_windows import Times, is_window, rep
 
 _DAY = timedelta(days=1)
 _DATE_LINE = timedelta(hours=12)
-"""Jumps of clocks that are longer than this skip a whole day. Then Dagster does not list the window of this day."""
+"""Jumps of clocks that are longer than this skip a whole day. Then Dagster does not list the window of that day."""
 _AHEAD = timedelta(days=400)
 
 

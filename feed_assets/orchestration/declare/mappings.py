@@ -33,7 +33,7 @@ class TimeSpan(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def days(span: TimeSpan, zone: str, of: str) -> TimeSpan:
-    """Return the days in `zone` with certain dates: the dates of a span in the zone `of`."""
+    """Return the time of the days in `zone` that have the same dates as a span in the zone `of`."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return TimeSpan(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 

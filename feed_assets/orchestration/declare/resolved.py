@@ -18,7 +18,7 @@ from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_part
 from feed_assets.orchestration.declare.time_windows import bounds, key_at
 
 NAMED = 5
-"""Number of sub-partitions that an error names."""
+"""Greatest number of sub-partitions that an error names."""
 
 
 def resolve(

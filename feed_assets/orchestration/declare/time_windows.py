@@ -139,7 +139,7 @@ def newest_keys(times: Times, now: datetime, count: int) -> tuple[str, ...]:
         return ()
     first, last = span
     width = last - bounds(times, key_at(times, last - INSTANT))[0]
-    # Go back twice as far: the last window, which gives the width, may be short, such as a weekday before a weekend.
+    # Go back twice as far, because the last window, which gives the width, may be shorter than other windows.
     keys = keys_between(times, max(first, last - 2 * count * width), last + INSTANT)
     kept = [key for key in keys if is_kept(times, bounds(times, key))]
     over = [key for key in kept if bounds(times, key)[1] <= last]

@@ -83,8 +83,7 @@ def kafka_topic(
 def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
     """Return the tables that are Kafka topics, by topic name.
 
-    Raise InvalidDefinition if two tables declare one topic, or a declared topic is one that the connector itself
-    writes.
+    Raise InvalidDefinition if two tables declare one topic, or if the connector itself writes a declared topic.
     """
     table_by_topic: dict[str, EventTable] = {}
     for each in declarations:

@@ -114,8 +114,8 @@ class _Body:
     def build_many(self, config: RunConfig) -> Iterator[Any]:
         """Build all partitions that the run names.
 
-        If one partition may be an input of another, build them one by one, in order. With a Spark profile, build them
-        one by one, too, because a profile applies to the whole Spark session.
+        If one partition may be an input of another, build them one by one, in order. On EMR Serverless and with a Spark
+        profile, build them one by one, too, because a profile applies to the whole Spark session.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags or self._emr is not None

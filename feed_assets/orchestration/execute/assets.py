@@ -8,6 +8,7 @@ import dagster as dg
 
 from feed_assets.core.argument_types import Aggregate, Name, Owner
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
@@ -87,6 +88,7 @@ def feed_asset(
     pool: str | None = None,
     resources: Resources | None = None,
     version_in_key: bool = False,
+    compact: Compact | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
@@ -106,7 +108,8 @@ def feed_asset(
         partitions_def: Dagster's partitions. Without them the dataset is one partition.
         checks: Checks of the written rows before publication, from `feed_assets.checks`.
         profile: Measures of the written rows, to compare with earlier partitions.
-        deep_checks: Checks that run only if the profile is off, or if there are too few profiles to compare it with.
+        deep_checks: Checks that run only if a measure of the profile is unusual, or if there are too few profiles to
+            compare with.
         late: Rules for which late data cause a re-run; by default every change does.
         retention: History of the dataset and its rejects that the job `prune` keeps; by default all of it.
         by_events: Build when an update has reached all inputs, and not whenever an input is newer. Source: "Data
@@ -141,6 +144,7 @@ def feed_asset(
             `Resources()`.
         version_in_key: True if the asset keys of the dataset and its rejects contain the version. Needed if a newer
             version is declared beside an older one, which keeps its key and history.
+        compact: When and how small files of a partition are merged by the job `compact`; by default never.
 
     Returns:
         A decorator that turns the function into the assets of the dataset and its rejects.
@@ -197,6 +201,7 @@ def feed_asset(
             reprocess=reprocess,
             resources=resources,
             version_in_key=version_in_key,
+            compact=compact,
         )
         return assets_of(recipe, needed, declared, partitions_def=partitions_def, presentation=presentation, pool=pool)
 

@@ -60,7 +60,7 @@ class ForeignFeed(_Profiled, CsvModel, PresentationModel):
     completeness: CompletenessModel | None = None
     event_time: str | None = None
     blackboard: str | None = None
-    """The name of another team's blackboard, if the feed is on one."""
+    """The name of the feed's blackboard, if another team owns this blackboard."""
     version_in_key: bool = False
     """True if the asset key contains the version."""
     cadence: CadenceModel | None = None

@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
@@ -142,7 +143,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         checks: Checks of the written rows, each with `check` and its `arguments`, or with an `aggregate` and its
             bounds `within`.
         profile: Measures of the written rows.
-        deep_checks: Checks that run if the profile is off.
+        deep_checks: Checks that run only if a measure of the profile is unusual, or if there are too few profiles to
+            compare with.
         late: Rules for which late data cause a re-run.
         retention: History to keep.
         by_events: Build when an update has reached all inputs.
@@ -164,6 +166,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         pool: Dagster's concurrency pool of its runs.
         resources: Cores and memory that each run needs, and the compute targets that it may use.
         version_in_key: True if its asset key contains the version.
+        compact: When and how small files of a partition are merged.
         warehouses: Warehouses to load its rows into, each as a table `<warehouse>/<name>`.
     """
 
@@ -191,6 +194,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
     pool: str | None = None
     resources: Resources | None = None
     version_in_key: bool = False
+    compact: Compact | None = None
     warehouses: list[str] = Field(default_factory=list)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -232,6 +236,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
             pool=self.pool,
             resources=self.resources,
             version_in_key=self.version_in_key,
+            compact=self.compact,
             **self.presentation,
         )
 

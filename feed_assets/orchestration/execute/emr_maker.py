@@ -204,7 +204,7 @@ class _Client(PipesEMRServerlessClient):
     """Dagster's client, without its warning about message readers that do not read CloudWatch."""
 
     def _read_messages(self, context: Any, session: Any, response: Any) -> None:
-        """Do nothing: the thread of `_Messages` reads them."""
+        """Do nothing, because the thread of `_Messages` reads the messages."""
 
 
 def _in_words(error: BaseException) -> str:

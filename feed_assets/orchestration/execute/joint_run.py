@@ -81,7 +81,7 @@ class Many:
     def _build(self, at_a_time: int, interrupted: Event) -> None:
         """Build first the partitions that no other run is building, so that runs share the work.
 
-        Then wait for the others.
+        Then wait for these other runs, and build the remaining partitions.
         """
         busy = deque[str]()
         for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
@@ -114,7 +114,7 @@ class Many:
             log_result(self.context, key, result, self.made_of[key])
 
     def _tell_what_stands(self) -> None:
-        """Report the partitions that stay unchanged to Dagster again. Otherwise Dagster shows them as failed."""
+        """Report unchanged partitions to Dagster again. Otherwise Dagster shows these partitions as failed."""
         if self.tells_unchanged:
             return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):
@@ -134,8 +134,8 @@ def to_its_end() -> Generator[None]:
 def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.Output[None]]:
     """Yield outputs without materializations, for downstream steps that wait for them.
 
-    Otherwise Dagster would turn each output into a materialization of every partition, with one version for all. This
-    would also hide newer reports of other runs.
+    Otherwise Dagster would turn each output into a materialization of every partition, with the same version for all
+    partitions. This would also hide newer reports of other runs.
     """
     alone = {_IS_OUTPUT_ALONE: True}
     yield from (dg.MaterializeResult(asset_key=key, metadata=alone) for key in sorted(context.selected_asset_keys))

@@ -70,10 +70,10 @@ def maker_of(
 ) -> Callable[[], Maker]:
     """Return the maker of a run's rows. Raise InvalidSetting for an unknown profile.
 
-    `settings` are those of the run's compute target, and `watch` watches this target, if the run has one.
+    If the run has a compute target, `settings` are the settings of this target, and `watch` watches it.
 
-    Runs that `feed-assets run` drives share one process and its Spark. So none of them may start Spark with its own
-    profile.
+    Runs that `feed-assets run` drives share one process and its Spark. So none of these runs may start Spark with its
+    own profile.
     """
     profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
     if maker is not None:

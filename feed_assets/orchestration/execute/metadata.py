@@ -15,10 +15,10 @@ from feed_assets.runs.maker import Output
 from feed_assets.settings import settings
 
 INPUTS_SHOWN = 100
-"""Greatest number of inputs in the table. A partition may have thousands."""
+"""Greatest number of rows in the table of a run's inputs. A partition may have thousands of inputs."""
 
 VERSION_DIGITS = 12
-"""Number of digits of a data version in the table. This is enough to distinguish two versions."""
+"""Number of digits of a data version in this table. This is enough to distinguish two versions."""
 
 PageOf = Callable[[Partition], str]
 """A function that returns the path of Dagster's page for an input's partition."""

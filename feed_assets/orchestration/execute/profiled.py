@@ -36,7 +36,7 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that another team's data are profiled once they are complete, and are checked if the profile is off.
+    """Declare that another team's data are profiled once they are complete, and checked if a measure is unusual.
 
     The profile is a dataset, `<name>_profile/v1.0`, with the same partitions and one row per measure: its value, the
     baseline's median and median absolute deviation, and whether the value is an anomaly. Results of the profile and the
@@ -46,7 +46,7 @@ def profiled(
     Args:
         table: The asset of `foreign_feed` or `state_table`, with partitions of time.
         profile: Measures of its rows, to compare with earlier partitions.
-        deep_checks: Checks that run only if the profile is off, or if there are too few profiles to compare it with.
+        deep_checks: Checks that run only if a measure is unusual, or if there are too few profiles to compare with.
         rows: A function that returns the rows as a DataFrame. For a state table it is required and gets the `Span`.
             For a feed it gets the records that parse. Without the function, these records are the rows.
         retention: History of the profiles that the job `prune` keeps; by default all of it.

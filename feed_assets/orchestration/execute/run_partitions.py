@@ -38,7 +38,7 @@ class RunPartitions:
 
     @cached_property
     def outputs(self) -> list[Partition]:
-        """Return the partitions. Return [] if the run names none. Such a run fails later."""
+        """Return the partitions. Return [] if the run names no partition. Such a run fails later."""
         if self.node.partitions_def is None:
             return [self.node.partition(None)]
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
@@ -56,7 +56,7 @@ class RunPartitions:
             return resources_of(self.graph, ledger, self.node, self.outputs, utc_now())
 
     def wait_for_turn(self, patience: Patience) -> None:
-        """Wait until no other run is building one of the partitions, so that this run can begin with it."""
+        """Wait until one of the partitions is built by no other run, so that this run can begin with it."""
         wait_for_turn(self._services, self.outputs, patience)
 
     def has_its_turn(self, patience: Patience) -> bool:

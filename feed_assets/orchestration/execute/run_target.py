@@ -1,4 +1,4 @@
-"""The compute target of a run. The run takes the resources of its request, or waits for some, and returns them."""
+"""The compute target of a run. The run uses the resources that its request got, or waits for free resources."""
 
 import logging
 from collections.abc import Collection, Generator, Mapping
@@ -187,7 +187,8 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
         if not patience.seconds_left:
             raise ResourcesBusy(
                 f"{place}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
-                "FEED_ASSETS_RUN_WAIT_SECONDS."
+                "FEED_ASSETS_RUN_WAIT_SECONDS. If a run that had resources was killed, `feed-assets reconcile` "
+                "takes them back."
             )
         if not has_told:
             patience.tell(f"this run waits for resources, for up to {patience.seconds_left:.0f} s: {place}")
@@ -205,7 +206,7 @@ def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: dat
 
 
 def _stop_spark() -> None:
-    """Stop the Spark of this process, so that its next run can start one on another target.
+    """Stop the Spark of this process, so that the next run of the process can start Spark on another target.
 
     The watch on a dead target has already stopped Spark in the JVM, so no session is active there. If the JVM has
     ended, no run of this process can start another Spark. The next run reports this error itself.

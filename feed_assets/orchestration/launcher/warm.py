@@ -70,7 +70,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return self._parent(context, until).fork(run_id, until)
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
-        """Return the process that forks runs and has loaded the same code as the code server now.
+        """Return a process that forks runs and has the code that the code server has now.
 
         Raise NoParent if no parent can be started.
         """

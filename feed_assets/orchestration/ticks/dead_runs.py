@@ -35,7 +35,7 @@ WORKER = "feed_assets/worker"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
-"""Number of seconds. If a process with the run's pid started this much later than the run, it is another process.
+"""Seconds. If a process started more than this after the log entry that names its pid, it is another process.
 
 A smaller difference may be clock skew.
 """
@@ -129,14 +129,14 @@ def worker_of(run: dg.DagsterRun) -> str | None:
 def _is_local(launched: str | None) -> bool:
     """Return whether the run's worker is on this host.
 
-    It is if its code server was reached by a socket, the loopback interface, or the name of this host.
+    This is true if the run's code server was reached by a socket, the loopback interface, or the name of this host.
     """
     info: dict[str, Any] = json.loads(launched) if launched else {}
     return "socket" in info or info.get("host") in {*LOOPBACK, socket.gethostname()}
 
 
 def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
-    """Return the first pid in the log of a run, which the worker wrote, and the time of the entry."""
+    """Return the pid and the time of the first log entry with a pid. The worker of the run wrote this entry."""
     for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = record.dagster_event
         pid = event.engine_event_data.metadata.get("pid") if event else None

@@ -227,7 +227,7 @@ class _SourcePart:
                 return
 
     def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
-        """Record counts, before the position moves. Return the number of rejects.
+        """Record counts, before the read position moves. Return the number of rejects.
 
         After a kill, the same counts are recorded again, which does no harm. The datasets' current declarations are
         recorded first, because the tick that usually records them may come later.
@@ -236,7 +236,7 @@ class _SourcePart:
             return 0
         named = {each["dataset"] for each in reports}
         tracked = {feed: each for feed, each in self.naming.graph.tracked().items() if str(feed) in named}
-        # The tick that usually records declarations reports a refused one.
+        # The tick that usually records declarations reports a refused declaration.
         declare(self.services.ledger, tracked, self.now)
         by, lines = self.naming.source.name, map(as_text, reports)
         return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))

@@ -99,7 +99,7 @@ class _FeedCheck:
 
 
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
-    """Check which expected partitions have arrived. For each feed that lacks one, return the reason for an alert.
+    """Check which expected partitions have arrived. Return an alert's reason for each feed that lacks some.
 
     The results are stored, so a repeated check after a kill is harmless.
     """

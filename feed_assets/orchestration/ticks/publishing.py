@@ -145,8 +145,8 @@ def _name(url: str) -> str:
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
     """Publish until nothing is left or the time is over. Return files that others wrote to the sink.
 
-    Search for such files before publishing, too. Later, when more of our files follow, a foreign file with a number
-    between our numbers cannot be found.
+    Search for such files before publishing, too: once more of our files follow, a foreign file with a number between
+    ours cannot be found.
     """
     foreign_files = _strangers(services, outlet)
     published = 0

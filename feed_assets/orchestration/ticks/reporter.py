@@ -163,7 +163,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
     made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
     of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
-    # Read the runs last, because runs that are over by now have all their reports in Dagster.
+    # Read the reports after the runs, because a run that was over by then has all its reports in Dagster.
     stored = _stored_reports(tick, made_by)
     for each in open_ones:
         run = of_id.get(made_by.get(each, ""))
@@ -225,8 +225,8 @@ _Place = tuple[dg.AssetKey, str | None]
 def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
     """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
-    Search the index, not the run's own log: Dagster writes the run's log first, so it may be ahead. Only the newest
-    reports are searched. An update with an older report is reported again.
+    Search the index, not the run's own log: Dagster writes the run's log first, so the log may be ahead. Only the
+    newest reports are searched. An update with an older report is reported again.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
     for asset, key in (_place(tick, each) for each in changes):

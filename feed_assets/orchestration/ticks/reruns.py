@@ -39,7 +39,7 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 
 def _is_told(graph: Graph, partition: Partition) -> bool:
-    """Return whether re-runs of a partition are reported. They are for datasets, but not for rejects."""
+    """Return whether re-runs of a partition are reported. Re-runs of datasets are reported, but not of rejects."""
     return isinstance(graph.by_feed[partition.feed].declaration, Dataset)
 
 

@@ -47,7 +47,7 @@ So a sensor whose ticks are always late makes progress.
 """
 
 LISTEN_SECONDS = 4.0
-"""Seconds, counted from its start, for which a tick without results listens for changes.
+"""Seconds for which a tick without results listens for changes, counted from the tick's start.
 
 Dagster's daemon ticks every five seconds.
 """
@@ -61,7 +61,7 @@ REST_SECONDS = 0.5
 LISTENERS = BoundedSemaphore(2)
 """Limit on the ticks that listen at the same time in one process.
 
-Each occupies a thread of the code server, which may have only six.
+Each of these ticks occupies a thread of the code server, which may have only six threads.
 """
 
 OutOfTime = Callable[[], bool]
@@ -211,11 +211,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
     the tick (SourceUnavailable) only if the tick has no results to lose. Otherwise a later tick fails. The tick uses
     Dagster's current time, so that Dagster and the decisions see the same partitions.
     """
-    if context.repository_def is None:
-        raise dg.DagsterInvariantViolationError(
-            f"{context.sensor_name} needs definitions: build its context with them."
-        )
-    graph, ledger = Graph(context.repository_def.asset_graph), open_ledger(settings().ledger)
+    graph, ledger = graph_of(context), open_ledger(settings().ledger)
     tick = _look(
         Tick(context, graph, ledger, now=utc_now(), budget=Budget(settings().tick_seconds), source=source), steps
     )
@@ -232,6 +228,15 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
         dynamic_partitions_requests=[*tick.partitions],
         cursor=tick.cursor,
     )
+
+
+def graph_of(context: dg.SensorEvaluationContext) -> Graph:
+    """Return the graph of a sensor's code location."""
+    if context.repository_def is None:
+        raise dg.DagsterInvariantViolationError(
+            f"{context.sensor_name} needs definitions: build its context with them."
+        )
+    return Graph(context.repository_def.asset_graph)
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
@@ -267,7 +272,7 @@ def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
 def _has_heard(tick: Tick, listening: Listening) -> bool:
     """Wait for a new log change, which any process may record.
 
-    Return whether one was recorded before the wait ended.
+    Return whether a change was recorded before the wait ended.
     """
     try:
         sleep(REST_SECONDS)

@@ -15,6 +15,7 @@ from feed_assets.core.message_words import first_line
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
 from feed_assets.core.readiness import State
+from feed_assets.deliveries import delivery_alerts
 from feed_assets.ledger import alerts, due, due_counts, event_store, pauses, quality
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
 from feed_assets.ledger.quality import CheckState
@@ -68,6 +69,7 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, AUDIT, refused, now, own_alerts.has_feed)
     alerts.keep(ledger, PERSON, waits, now, own_alerts.has_feed)
     alerts.keep(ledger, DEADLINE, of_deadlines, now, own_alerts.has_feed)
+    delivery_alerts.resolve_gone(ledger, now)  # The last subscription may be gone, with its sensor.
     keep_slower(graph, ledger, now, own_alerts)
     _judge(graph, ledger, now)
     report_reruns(graph, ledger, now)

@@ -1,6 +1,6 @@
 """Reports to Dagster about windows and quality: a materialization for complete data, or an observation.
 
-A partitioned check result without a run is never reported, because Dagster stores only the first one of a partition.
+A partitioned check result without a run is never reported, because Dagster stores only a partition's first such result.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
