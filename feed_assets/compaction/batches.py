@@ -49,18 +49,22 @@ def compact(
     *,
     apply: bool = False,
     policy: Compact = UNSORTED,
+    by_size: bool = False,
     dagster_run: str | None = None,
 ) -> list[Compacted]:
     """Compact the batches of a partition, as many in a row as possible.
 
-    `policy` says how the rows are arranged in files. Without `apply`, only return what would be compacted. An invalid
-    batch that may become valid again is not compacted. The batches before it and after it become separate ranges.
+    `policy` says how the rows are arranged in files. With `by_size`, a range larger than all newer batches together
+    stays, so a row is rewritten only as often as its range doubles. Without `apply`, only return what would be
+    compacted. An invalid batch that may become valid again is not compacted. The batches before it and after it become
+    separate ranges.
 
     Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
     """
     reconcile.reconcile(services, output=parent)
     with services.ledger.read() as connection:
-        compactions = [_compaction(services, parent, pins, policy) for pins in groups_of(connection, parent, least)]
+        groups = groups_of(connection, parent, least, by_size=by_size)
+    compactions = [_compaction(services, parent, pins, policy) for pins in groups]
     for each in compactions if apply else ():
         each.run(dagster_run)
     return [
@@ -68,13 +72,31 @@ def compact(
     ]
 
 
-def groups_of(connection: sa.Connection, parent: Partition, least: int) -> list[list[Pin]]:
+def groups_of(connection: sa.Connection, parent: Partition, least: int, *, by_size: bool) -> list[list[Pin]]:
     """Return the groups of at least `least` batches of a partition that can each be replaced by one batch."""
     pins = batch_sets.pins_of(connection, [parent])[parent]
-    return _in_a_row(pins, compacted.may_return(connection, parent), least)
+    groups = _in_a_row(pins, compacted.may_return(connection, parent))
+    groups = [_without_large(each) for each in groups] if by_size else groups
+    return [each for each in groups if len(each) >= max(least, 2)]
 
 
-def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
+def _without_large(pins: Sequence[Pin]) -> list[Pin]:
+    """Return the batches after the last range that is larger than all batches after it."""
+    total = 0
+    for number, each in reversed([*enumerate(pins)]):
+        if is_range(each) and each.size > total:
+            return [*pins[number + 1 :]]
+        total += each.size
+    return [*pins]
+
+
+def is_range(pin: Pin) -> bool:
+    """Return whether a batch was made of several."""
+    numbers = numbers_in(pin.partition.name)
+    return numbers is not None and numbers.is_range
+
+
+def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition]) -> list[list[Pin]]:
     """Return groups of batches with consecutive numbers. Each group can be replaced by one combined batch.
 
     A batch in `returning` is invalid but may become valid again, so no group reaches across it.
@@ -82,8 +104,7 @@ def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
     numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))
-    stretches = [[pin for _, pin in group] for _, group in rows]
-    return [each for each in stretches if len(each) >= max(least, 2)]
+    return [[pin for _, pin in group] for _, group in rows]
 
 
 def _compaction(services: Services, parent: Partition, pins: Sequence[Pin], policy: Compact) -> "_Compaction":
@@ -122,7 +143,10 @@ class _Compaction:
             raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Compact again.")
 
     def _stage(self, output: Output) -> None:
-        """Record the row count and the batches' joint version. Raise UpdateChanged if the batches had another count."""
+        """Record the row count and the batches' joint version. Raise UpdateChanged if the batches had another count.
+
+        Size and number of files are those of the batches: late data are weighed by them.
+        """
         written = output.written
         with self.services.ledger.write() as connection:
             expected = compacted.records(connection, self.pins)
@@ -131,5 +155,6 @@ class _Compaction:
                     f"{self.into}: {written.records} rows were written, expected the {expected} of its batches: "
                     "nothing is published. Check them with `feed-assets feed verify`."
                 )
-            claims.stage(connection, output.update, version_of(self.pins), records=written.records)
+            weight = {"size": sum(pin.size for pin in self.pins), "files": sum(pin.files for pin in self.pins)}
+            claims.stage(connection, output.update, version_of(self.pins), records=written.records, **weight)
         self.services.on_step("statistics in the ledger")

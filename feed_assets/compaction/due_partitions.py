@@ -5,13 +5,11 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from feed_assets.compaction.batches import groups_of
+from feed_assets.compaction.batches import groups_of, is_range
 from feed_assets.core.attempts import ABANDONED
-from feed_assets.core.batch_names import numbers_in
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import DONE
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.pins import Pin
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, compacted, compacted_partitions, quality, runs
 from feed_assets.ledger.states.window_queries import stored_windows
@@ -54,14 +52,12 @@ def _with_batches(connection: sa.Connection, feed: Feed, policy: Compact) -> lis
     """Return the partitions with enough new batches in a row: batches that are in no range yet."""
     return [
         each
-        for each in compacted.partitions(connection, feed)
-        if any(_new(pins) >= policy.files for pins in groups_of(connection, each, policy.files))
+        for each in compacted.with_new_batches(connection, feed, policy.files)
+        if any(
+            sum(not is_range(pin) for pin in pins) >= policy.files
+            for pins in groups_of(connection, each, policy.files, by_size=True)
+        )
     ]
-
-
-def _new(pins: Iterable[Pin]) -> int:
-    numbers = [numbers_in(pin.partition.name) for pin in pins]
-    return sum(each is not None and not each.is_range for each in numbers)
 
 
 def _was_interrupted(connection: sa.Connection, partition: Partition, now: datetime) -> bool:

@@ -23,7 +23,7 @@ class Retention:
     An update is removed if neither `keep` nor `older_than` keeps it. The newest valid update always stays.
 
     Args:
-        keep: This many of the last valid updates stay.
+        keep: This many of the last valid updates stay. An update and its compaction count as one.
         older_than: An update stays for this long after a newer valid update replaced it.
 
     Raises:
@@ -52,6 +52,7 @@ class StoredUpdate:
         writer: A run that writes the update.
         problem: Why the update cannot be listed.
         given_up: True if an earlier prune had begun to remove the update.
+        compacted_from: The update with the same rows which this one replaces.
     """
 
     id: str
@@ -61,6 +62,7 @@ class StoredUpdate:
     writer: str | None = None
     problem: str | None = None
     given_up: bool = False
+    compacted_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,11 @@ def judge(
     """
     updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []
+    replaced = {each.compacted_from for each in updates if each.valid}
     judged: list[Judgement] = []
     for each in updates:
         judged.append(_judge(each, newer, retention, now))
-        newer += [each.id] if each.valid else []
+        newer += [each.id] if each.valid and each.id not in replaced else []
     return tuple(judged)
 
 

@@ -9,7 +9,7 @@ from feed_assets.core.batch_names import covers, held_by, overlap
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import batch_partitions, batch_sets, claims, key_tables, update_changes, updates
-from feed_assets.ledger.tables import batch, update
+from feed_assets.ledger.tables import batch, consumed, update
 
 
 def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
@@ -17,6 +17,24 @@ def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
     is_of_batch = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
     is_ours = update.c.origin.in_([updates.RUN, updates.COMPACTED, updates.REBUILT])
     query = sa.select(batch.c.partition).join(update, is_of_batch).where(is_ours).distinct().order_by(batch.c.partition)
+    return [Partition(feed, key) for key in connection.execute(query).scalars()]
+
+
+def with_new_batches(connection: sa.Connection, feed: Feed, least: int) -> list[Partition]:
+    """Return the partitions of a feed with at least so many valid batches of our runs that are in no valid range.
+
+    Cost: one statement, and an index lookup for each batch.
+    """
+    is_of_batch = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
+    of_runs = update.c.origin.in_([updates.RUN, updates.REBUILT]) & (update.c.state == updates.PUBLISHED)
+    larger = update.alias()
+    is_larger = (larger.c.feed == consumed.c.feed) & (larger.c.partition == consumed.c.partition)
+    is_larger &= (larger.c.id == consumed.c.id) & (larger.c.origin == updates.COMPACTED)
+    read = (consumed.c.input_feed == update.c.feed) & (consumed.c.input_partition == update.c.partition)
+    read &= (consumed.c.position == update.c.id) & ~consumed.c.is_input
+    is_in_range = sa.exists().where(read, is_larger, larger.c.state == updates.PUBLISHED)
+    query = sa.select(batch.c.partition).join(update, is_of_batch).where(of_runs, ~is_in_range)
+    query = query.group_by(batch.c.partition).having(sa.func.count() >= least).order_by(batch.c.partition)
     return [Partition(feed, key) for key in connection.execute(query).scalars()]
 
 

@@ -65,10 +65,18 @@ def _copy_pins(connection: sa.Connection, replaced: updates.UpdateRow, update_id
 
 def valid_with_same_rows(connection: sa.Connection, partition: Partition, update_id: str) -> list[str]:
     """Return an update and the published updates with the same rows. Newest first."""
-    update_ids = with_same_rows(connection, partition, update_id)
-    rows = [updates.find(connection, partition, each) for each in update_ids]
-    published = {row.id for row in rows if row and row.state == updates.PUBLISHED}
-    return [each for each in update_ids if each == update_id or each in published]
+    published = _in_state(connection, partition, update_id, updates.PUBLISHED)
+    return sorted({update_id, *published}, reverse=True)
+
+
+def invalid_with_same_rows(connection: sa.Connection, partition: Partition, update_id: str) -> list[str]:
+    """Return the other invalidated updates with the rows of an update. Newest first."""
+    return [each for each in _in_state(connection, partition, update_id, updates.INVALIDATED) if each != update_id]
+
+
+def _in_state(connection: sa.Connection, partition: Partition, update_id: str, state: str) -> list[str]:
+    rows = [updates.find(connection, partition, each) for each in with_same_rows(connection, partition, update_id)]
+    return [row.id for row in rows if row and row.state == state]
 
 
 def replaced_by(connection: sa.Connection, row: updates.UpdateRow) -> list[str]:
@@ -83,13 +91,17 @@ def with_same_rows(connection: sa.Connection, partition: Partition, update_id: s
 
     Increments are not followed, because they have other rows.
     """
+    connected, pairs = {update_id}, replaced_updates(connection, partition).items()
+    while neighbours := {each for pair in pairs if connected.intersection(pair) for each in pair} - connected:
+        connected |= neighbours
+    return sorted(connected, reverse=True)
+
+
+def replaced_updates(connection: sa.Connection, partition: Partition) -> dict[str, str]:
+    """Return the compacted updates of a partition, each with the update that it replaces."""
     of_partition = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
     is_compacted = sa.exists().where(
         updates.is_(partition), update.c.id == consumed.c.id, update.c.origin == updates.COMPACTED
     )
     edges = sa.select(consumed.c.id, consumed.c.position).where(of_partition, increment_base.ADDS_TO, is_compacted)
-    connected = {update_id}
-    pairs = [(row.id, row.position) for row in connection.execute(edges)]
-    while neighbours := {each for pair in pairs if connected.intersection(pair) for each in pair} - connected:
-        connected |= neighbours
-    return sorted(connected, reverse=True)
+    return {row.id: row.position for row in connection.execute(edges)}

@@ -54,7 +54,7 @@ def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.R
     last = (run.c.feed == key_table.c.feed) & (run.c.state == updates.PUBLISHED)
     last &= run.c.ended >= sa.func.coalesce(first, sa.literal(_EVER, UtcDateTime))
     of_run = (update.c.feed == run.c.feed) & (update.c.partition == run.c.partition) & (update.c.run == run.c.id)
-    of_run &= update.c.state.in_([updates.PUBLISHED, updates.PRUNED])
+    of_run &= update.c.state.in_([updates.PUBLISHED, updates.PRUNED]) & (update.c.origin != updates.COMPACTED)
     read = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     read &= (consumed.c.id == update.c.id) & consumed.c.is_input
     size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(of_run)

@@ -101,7 +101,7 @@ def _compact(services: Services, dataset: Dataset, partition: Partition, dagster
     try:
         if dataset.appendable:
             ranges = batches.compact(
-                services, partition, policy.files, apply=True, policy=policy, dagster_run=dagster_run
+                services, partition, policy.files, apply=True, policy=policy, by_size=True, dagster_run=dagster_run
             )
             return [f"{each.partition}: {len(each.batches)} batches became {each.into}" for each in ranges]
         done = compact_partition(services, partition, policy, dagster_run)

@@ -11,7 +11,7 @@ from feed_assets.core.batch_names import numbers_in, replaced
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.retention import Judgement, Retention, StoredUpdate, judge, kept_from
 from feed_assets.feeds import read, removal
-from feed_assets.ledger import batch_partitions, pruned_updates, updates
+from feed_assets.ledger import batch_partitions, compacted_partitions, pruned_updates, updates
 from feed_assets.runs.orphan_sweep import forget_claims
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -84,7 +84,11 @@ def _stored_updates(services: Services, partition: Partition) -> tuple[StoredUpd
     with services.ledger.read() as connection:
         recorded = pruned_updates.recorded_updates(connection, partition, stored[-1].id if stored else "")
         readers = pruned_updates.readers(connection, partition)
-    return tuple(_with(each, recorded.get(each.id), readers.get(each.id)) for each in stored)
+        replaced = compacted_partitions.replaced_updates(connection, partition)
+    return tuple(
+        replace(_with(each, recorded.get(each.id), readers.get(each.id)), compacted_from=replaced.get(each.id))
+        for each in stored
+    )
 
 
 def _with(stored: StoredUpdate, recorded: tuple[str, str | None] | None, reader: str | None) -> StoredUpdate:

@@ -4,7 +4,7 @@ from feed_assets.core.batch_names import overlap
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import read, write
-from feed_assets.ledger import batch_sets, increment_base, runs, update_changes, updates
+from feed_assets.ledger import batch_sets, compacted_partitions, increment_base, runs, update_changes, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.exclusive import alone
 from feed_assets.runs.services import Services
@@ -15,11 +15,21 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
     """Make a published and later invalidated update valid again, if its files are unchanged.
 
+    Invalid updates with the same rows, because one was compacted from the other, become valid first, oldest first.
+
     Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
     builds the partition, because that run may read the same rows. The update becomes valid on the blackboard first. If
     the process is killed then, the update is valid only there. The ledger records this when the call is repeated, or
     when the update is found as the newest one.
     """
+    with services.ledger.read() as connection:
+        same_rows = compacted_partitions.invalid_with_same_rows(connection, partition, update_id)
+    for each in sorted(same_rows):
+        _revalidate(services, partition, each)
+    return _revalidate(services, partition, update_id)
+
+
+def _revalidate(services: Services, partition: Partition, update_id: str) -> Update:
     recorded = _recorded(services, partition, update_id)
     output = _built_alone(services, partition, update_id)
     if output is None:
@@ -46,12 +56,18 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
 
 
 def _refuse_passed(services: Services, recorded: Update) -> None:
-    """Raise NotRevalidated if a later increment extends an earlier update.
+    """Raise NotRevalidated if a later increment, or a later compaction, extends an earlier update.
 
-    That increment lacks the rows of this update.
+    It lacks the rows of this update.
     """
     with services.ledger.read() as connection:
         later = increment_base.beside(connection, recorded.partition, recorded.id)
+        is_compacted = later in compacted_partitions.replaced_updates(connection, recorded.partition)
+    if later and is_compacted:
+        raise NotRevalidated(
+            f"{recorded.partition} {recorded.id}: readers would still get {later}, which is newer: it has the rows of "
+            f"an older update. If these are wrong, invalidate {later} first."
+        )
     if later:
         raise NotRevalidated(
             f"{recorded.partition} {recorded.id}: {later} is a later increment of an earlier update: readers get "

@@ -7,16 +7,20 @@ from itertools import count
 import pytest
 import sqlalchemy as sa
 
-from feed_assets import Compact
+from feed_assets import Compact, Late
 from feed_assets.compaction.due_partitions import PAUSE, due
 from feed_assets.compaction.whole_partitions import compact_partition
-from feed_assets.core.errors import NotAsDeclared, UpdateChanged
+from feed_assets.core.errors import NotAsDeclared, NotRevalidated, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.needs import Need
+from feed_assets.core.retention import Retention
 from feed_assets.feeds.stores import local_root
-from feed_assets.ledger import compacted_partitions, inbox, update_changes, updates
+from feed_assets.ledger import compacted_partitions, inbox, run_costs, update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.runs.deep_verification import published_of
+from feed_assets.runs.prune import prune_feed
+from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
@@ -209,6 +213,63 @@ def test_only_fitting_partitions_are_due():
     assert found(files=1, records=None) == [], "its version is no digest of rows"
     assert found(files=1, records=1, origin="compacted") == []
     assert found(origin="run", state="invalidated") == []
+
+
+@each_case("named", ["newest", "replaced"])
+def test_revalidation_includes_the_updates_with_the_same_rows(named):
+    world, before = built(compact=SORTED)
+    world.run_until_idle()
+    after = world.newest(SUMS, DAY)
+    for each in (after, before):
+        world.invalidate(SUMS, DAY, each)
+        sync_one(services().board, open_ledger(settings().ledger), OUTPUT, each, world.now())
+    revalidate(services(), OUTPUT, {"newest": after, "replaced": before}[named])
+    assert {row_of(each).state for each in (before, after)} == {"published"}
+    assert world.newest(SUMS, DAY) == after
+    assert world.run_until_idle() == []
+
+
+def test_an_update_before_a_compaction_of_older_rows_is_not_revalidated():
+    world, _ = built()
+    world.drop(RAW, DAY, rows(5))
+    world.run_until_idle()
+    wrong = world.newest(SUMS, DAY)
+    world.invalidate(SUMS, DAY, wrong)
+    sync_one(services().board, open_ledger(settings().ledger), OUTPUT, wrong, world.now())
+    after = compact_partition(services(), OUTPUT, SORTED).after
+    with pytest.raises(NotRevalidated, match=f"readers would still get {after}, which is newer: it has the rows of"):
+        revalidate(services(), OUTPUT, wrong)
+
+
+def test_retention_counts_an_update_and_its_compaction_as_one():
+    world, first = built(compact=SORTED)
+    ids = [first]
+    for number in (5, 7):
+        world.run_until_idle()
+        ids.append(world.newest(SUMS, DAY))
+        world.drop(RAW, DAY, rows(number))
+        world.tick()
+        ids.append(world.newest(SUMS, DAY))
+    world.run_until_idle()
+    ids.append(world.newest(SUMS, DAY))
+    assert len({*ids}) == 6
+    [pruned] = prune_feed(services(), OUTPUT.feed, Retention(keep=2), apply=True)
+    assert [each.id for each in pruned.judged if not each.goes] == ids[:2:-1], "two of the last rows, and one before"
+    assert world.run_until_idle() == []
+
+
+def test_a_compaction_is_no_build_from_which_costs_are_learned():
+    needs = [Need(OUTPUT, (), late=Late(value_per_gb=1))]
+
+    def costs():
+        with open_ledger(settings().ledger).read() as connection:
+            return run_costs.per_byte(connection, needs, 1)
+
+    world, _ = built()
+    learned = costs()
+    later(world, timedelta(days=9))
+    compact_partition(services(), OUTPUT, SORTED)
+    assert costs() == learned != {}
 
 
 @each_case("named", ["newest", "replaced"])

@@ -21,12 +21,14 @@ OUTPUT = Partition(SALES, "")
 RELOADS = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
 
 
-def world(shop, told, *, during=lambda: None, **options):
+def world(shop, told, *, during=lambda: None, compact=None, **options):
     """Build orders -> lines (a batch for each increment) -> totals of all rows."""
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
     options = {"plans": RELOADS, **options}
 
     def give(task):
+        if "rows" in task.updates:  # A compaction.
+            return Given([row for update in task.updates["rows"] for row in rows_of(open_board(settings()), update)])
         if task.recipe.feed != SALES:
             found = [row for update in task.updates["lines"] for row in rows_of(open_board(settings()), update)]
             return Given([{"keys": ",".join(sorted(row["key"] for row in found))}])
@@ -35,9 +37,9 @@ def world(shop, told, *, during=lambda: None, **options):
         during()
         return Given(sorted((row for each in pieces for row in shop.read(each)), key=str))
 
-    lines = feed_asset(str(SALES), inputs={"orders": orders}, by_events=ByEvents(**options), appendable=True)(
-        lambda orders: None
-    )
+    lines = feed_asset(
+        str(SALES), inputs={"orders": orders}, by_events=ByEvents(**options), appendable=True, compact=compact
+    )(lambda orders: None)
     totals = feed_asset("sales/totals/v1.0", inputs={"lines": lines})(lambda lines: None)
     return harness(orders, lines, totals, give=give)
 

@@ -1,0 +1,89 @@
+"""The job `compact` on batches: a row is rewritten only as often as its range doubles, and nothing below runs."""
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import Compact
+from feed_assets.compaction.batches import compact, groups_of
+from feed_assets.ledger import batch_sets, compacted
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import update
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+from feed_assets.testing import Given, PlainMaker, rows_of
+from feed_assets_tests.orchestration.appended import OUTPUT, SALES, held, totals, world
+from feed_assets_tests.orchestration.shop import Shop
+from feed_assets_tests.support import sum_projects
+
+KEYS = "abcdefghijklmnop"
+
+
+@pytest.fixture
+def shop(home, tmp_path):
+    yield Shop(tmp_path)
+    sum_projects.opened.close()
+
+
+def services():
+    def give(task):
+        return Given([row for each in task.updates["rows"] for row in rows_of(Services.of(settings()).board, each)])
+
+    return Services.of(settings(), lambda: PlainMaker(give))
+
+
+def pins():
+    with open_ledger(settings().ledger).read() as connection:
+        return batch_sets.pins_of(connection, [OUTPUT])[OUTPUT]
+
+
+def rewritten() -> int:
+    """Return how many rows all compactions have written."""
+    query = sa.select(sa.func.sum(update.c.records)).where(update.c.origin == "compacted")
+    with open_ledger(settings().ledger).read() as connection:
+        return connection.execute(query).scalar() or 0
+
+
+def test_a_row_is_rewritten_as_often_as_its_range_doubles(shop):
+    by_job = world(shop, told := [], compact=Compact(files=2, when="published"))
+    for key in KEYS:
+        shop.write(key)
+        ran = by_job.run_until_idle()
+        assert [run.assets for run in ran if run.assets] == [("sales/lines",), ("sales/totals",)]
+        assert sorted(each for keys in held().values() for each in keys) == sorted(KEYS[: KEYS.index(key) + 1])
+    assert totals(by_job) == ",".join(KEYS)
+    assert len(told) == len(KEYS)
+    assert held() == {"b00000001-00000016": [*KEYS]}
+    assert rewritten() == 2 + 4 + 2 + 8 + 2 + 4 + 2 + 16, "the rows of each range that was made"
+
+
+def test_late_data_weigh_a_range_as_its_batches(shop):
+    by_job = world(shop, [])
+    for key in "abc":
+        shop.write(key)
+        by_job.run_until_idle()
+    before = pins()
+    compact(services(), OUTPUT, 2, apply=True)
+    [after] = pins()
+    assert (after.size, after.files) == (sum(each.size for each in before), sum(each.files for each in before))
+
+
+def test_only_partitions_with_new_batches_are_looked_at(shop):
+    by_job = world(shop, [])
+    ledger = open_ledger(settings().ledger)
+
+    def new(least):
+        with ledger.read() as connection:
+            return [each.key for each in compacted.with_new_batches(connection, SALES, least)]
+
+    for key in "abc":
+        shop.write(key)
+        by_job.run_until_idle()
+    assert (new(3), new(4)) == ([OUTPUT.key], [])
+    compact(services(), OUTPUT, 2, apply=True)
+    assert new(1) == []
+    shop.write("d")
+    by_job.run_until_idle()
+    assert (new(1), new(2)) == ([OUTPUT.key], [])
+    with ledger.read() as connection:
+        assert groups_of(connection, OUTPUT, 2, by_size=True) == [], "the range is larger than the new batch"
+        assert len(groups_of(connection, OUTPUT, 2, by_size=False)) == 1
