@@ -96,16 +96,27 @@ class Memory(NamedTuple):
         return f" (JVM {self.jvm:,} MB, worker {self.worker:,} MB)"
 
 
+class Sorting(NamedTuple):
+    """What a case that sorts returns: the largest memory of a Spark stage, and of its floor, in MB, and CPU per GB."""
+
+    peak: float
+    floor: float
+    cpu_per_gb: float
+
+    def __str__(self) -> str:
+        return f" ({self.peak:,.1f} MB at most, {self.floor:,.1f} MB in the floor; {self.cpu_per_gb:,.0f} CPU s per GB)"
+
+
 class Cost(NamedTuple):
     """Cost of a call besides its time: CPU seconds, including child processes, and SQL statements.
 
-    `more` holds the requests or the memory that the call returns.
+    `more` holds the requests, the memory or the sorting that the call returns.
     """
 
     cpu: float
     statements: int
     built: Built | None
-    more: Requests | Memory | None
+    more: Requests | Memory | Sorting | None
 
 
 @dataclass(frozen=True)
@@ -149,11 +160,11 @@ def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
     pair.before()
     said: list[object] = []
     with _statements() as statements:
-        cpu = _cpu()
+        cpu = cpu_seconds()
         case = seconds(lambda: said.append(pair.case()), clock)
-        cpu = _cpu() - cpu
+        cpu = cpu_seconds() - cpu
     built = said[0] if isinstance(said[0], Built) else None
-    more = said[0] if isinstance(said[0], Requests | Memory) else None
+    more = said[0] if isinstance(said[0], Requests | Memory | Sorting) else None
     return case, seconds(pair.floor, clock), Cost(cpu, len(statements), built, more)
 
 
@@ -172,7 +183,8 @@ def _statements() -> Iterator[list[str]]:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
 
 
-def _cpu() -> float:
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of all processes that it started."""
     here, total = psutil.Process(), 0.0
     for each in (here, *here.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):

@@ -1,17 +1,19 @@
 """A compaction against a bare script, and queries of a compacted partition against queries of its small files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import dagster as dg
 import duckdb
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from benchmarks import Benchmark, Goal, Pair, at_home
+from benchmarks import Benchmark, Goal, Pair, Sorting, at_home, cpu_seconds
 from feed_assets import Compact, feed_asset, foreign_feed, with_automation
 from feed_assets.cli.loaded_location import open_instance
 from feed_assets.compaction.whole_partitions import compact_partition
@@ -23,7 +25,7 @@ from feed_assets.settings import settings
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 
-ROWS, FILES = 2_000_000, 200
+ROWS, FILES, HOURS = 2_000_000, 200, 24
 POLICY = Compact(sort_by=("id",), when="published")
 FEED = Feed.parse("b/small/v1.0")
 POINT = "SELECT price FROM read_parquet({files}) WHERE id = 1234567"
@@ -42,40 +44,71 @@ def files_of(at: Partition, update_id: str | None = None) -> list[str]:
     return [str(local_root(settings().blackboard) / each.key) for each in update.files]
 
 
-def harness_of(keys: int) -> Harness:
-    """Return a world of partitions without order, each with `FILES` files."""
-    names = dg.StaticPartitionsDefinition([f"p{key}" for key in range(keys)])
-    raw = foreign_feed("b/raw/v1.0", partitions_def=names, schema="id long")
+def harness_of(rows: Sequence[int]) -> Harness:
+    """Return a world of partitions without order, with so many rows. A whole one has `FILES` files."""
+    names = dg.StaticPartitionsDefinition([f"p{key}" for key in range(len(rows))])
+    raw = foreign_feed("b/raw/v1.0", partitions_def=names, schema="count long")
 
     @feed_asset(str(FEED), partitions_def=names, inputs={"raw": raw}, code_version="1")
     def small(raw: DataFrame) -> DataFrame:
         """Return rows in a random order."""
-        rows = raw.sparkSession.range(ROWS).select(
-            "id", (sf.col("id") * 7919 % 1_000).cast("int").alias("item"), (sf.rand(1) * 100).alias("price")
-        )
-        return rows.repartition(FILES)
+        [number] = raw.first()
+        ids = raw.sparkSession.range(number)
+        rows = ids.select("id", (sf.col("id") * 7919 % 1_000).cast("int").alias("item"), sf.rand(1).alias("price"))
+        return rows.repartition(max(1, FILES * number // ROWS))
 
     return Harness(with_automation(dg.Definitions(assets=[raw, small])), open_instance())
 
 
 @contextmanager
-def built(keys: int) -> Iterator[Path]:
+def built(rows: Sequence[int]) -> Iterator[Path]:
     """Yield the folder of a world whose partitions are built."""
     with TemporaryDirectory() as root, at_home(Path(root)):
         session(settings())
-        with harness_of(keys) as world:
-            for key in range(keys):
-                world.drop("b/raw/v1.0", f"p{key}", "id\n1\n")
-            world.run_until_idle()
+        with harness_of(rows) as world:
+            for key, number in enumerate(rows):
+                world.drop("b/raw/v1.0", f"p{key}", f"count\n{number}\n")
+            world.run_until_idle(max_ticks=30 + len(rows))
             yield Path(root)
+
+
+@dataclass
+class Measured:
+    """The work of compactions and of their floor: memory of Spark's stages, and CPU for each GB."""
+
+    stage: int = 0
+    of_floor: float = 0
+
+    def floor(self, run: Callable[[], object]) -> None:
+        """Run the floor."""
+        self._peak()
+        run()
+        self.of_floor = self._peak()
+
+    def compact(self, keys: Sequence[int]) -> Sorting:
+        """Compact partitions, and return what it took."""
+        self._peak()
+        cpu, size = cpu_seconds(), sum(Path(each).stat().st_size for key in keys for each in files_of(partition(key)))
+        for key in keys:
+            compact_partition(Services.of(settings()), partition(key), POLICY)
+        return Sorting(self._peak(), self.of_floor, (cpu_seconds() - cpu) / size * 1e9)
+
+    def _peak(self) -> float:
+        """Return the largest memory in MB that tasks of a stage since the last call took for sorts and the like."""
+        store, most = SparkSession.active().sparkContext._jsc.sc().statusStore(), 0  # pyright: ignore
+        while True:
+            try:
+                most = max(most, store.lastStageAttempt(self.stage).peakExecutionMemory())
+            except Py4JJavaError:  # There is no such stage yet.
+                return most / 1_000_000
+            self.stage += 1
 
 
 @contextmanager
 def compaction() -> Iterator[Pair]:
     """Compact a partition each round, against a script that reads, sorts and writes the same files."""
-    with built(4) as root:
-        case, floor = count(), count()
-        services = Services.of(settings())
+    with built([ROWS] * 4) as root:
+        case, floor, measured = count(), count(), Measured()
 
         def script() -> None:
             number = next(floor)
@@ -83,13 +116,27 @@ def compaction() -> Iterator[Pair]:
             ordered = rows.repartitionByRange(1, "id").sortWithinPartitions("id")
             ordered.write.parquet(f"{root}/bare/{number}")
 
-        yield Pair(lambda: compact_partition(services, partition(next(case)), POLICY), script)
+        yield Pair(lambda: measured.compact([next(case)]), lambda: measured.floor(script))
+
+
+@contextmanager
+def hours() -> Iterator[Pair]:
+    """Compact the 24 hours of a day each round, against a day of the same rows in one partition."""
+    rounds = 4
+    with built([*[ROWS] * rounds, *[ROWS // HOURS] * HOURS * rounds]):
+        day, hour, measured = count(), count(rounds), Measured()
+        yield Pair(
+            lambda: measured.compact([next(hour) for _ in range(HOURS)]),
+            lambda: measured.floor(
+                lambda: compact_partition(Services.of(settings()), partition(next(day)), POLICY),
+            ),
+        )
 
 
 @contextmanager
 def query(sql: str, run: Callable[[str, list[str]], object]) -> Iterator[Pair]:
     """Query the same rows in one sorted file, and in many small ones."""
-    with built(1):
+    with built([ROWS]):
         done = compact_partition(Services.of(settings()), partition(0), POLICY)
         if done is None:
             raise RuntimeError("nothing was compacted: expected 200 files to become one.")
@@ -122,6 +169,16 @@ BENCHMARKS = [
         3,
         3,
         compaction,
+        large=True,
+    ),
+    Benchmark(
+        "compact-hours",
+        f"{HOURS} hours of a day with {ROWS:,} rows sorted into a file each",
+        "the day sorted into one file",
+        Goal(4),
+        3,
+        3,
+        hours,
         large=True,
     ),
     _query("compacted-point", f"DuckDB finds one of {ROWS:,} compacted rows", POINT, by_duckdb, 0.5),

@@ -5,6 +5,7 @@ Each message says what was found, what was expected, and what to do.
 
 from collections.abc import Iterable
 
+from feed_assets.core.message_words import LONGEST_REASON, without_middle
 from feed_assets.core.secrets import masked
 
 
@@ -328,5 +329,5 @@ class DemoFailed(FeedAssetsError):
 
 def in_short(error: Exception) -> str:
     """Return an error in one line, without secrets. The line of a foreign error begins with the name of its class."""
-    message = masked(str(error).strip().partition("\n")[0])
+    message = masked(without_middle(str(error).strip().partition("\n")[0], LONGEST_REASON))
     return message if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {message}"

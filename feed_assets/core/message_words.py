@@ -19,7 +19,7 @@ def text_of(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return the reason of a run's end, `Error: message`. A long reason loses its middle: its end says what to do."""
-    return _without_middle(f"{type(error).__name__}: {text_of(error)}", LONGEST_REASON)
+    return without_middle(f"{type(error).__name__}: {text_of(error)}", LONGEST_REASON)
 
 
 def first_line(text: str | None) -> str:
@@ -29,10 +29,10 @@ def first_line(text: str | None) -> str:
 
 def excerpt(text: str) -> str:
     """Return the first line of a library's text. A long line loses its middle: its end often says what to do."""
-    return _without_middle(first_line(text), LONGEST_EXCERPT)
+    return without_middle(first_line(text), LONGEST_EXCERPT)
 
 
-def _without_middle(text: str, most: int) -> str:
+def without_middle(text: str, most: int) -> str:
     """Return a text, cut to its beginning and its end if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 

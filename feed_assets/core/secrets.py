@@ -4,7 +4,7 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from feed_assets.core.message_words import text_of
+from feed_assets.core.message_words import LONGEST_REASON, text_of
 
 _USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
 """The user in a URL, and the character after the user. Some drivers allow a blank, `/`, `?` or `#` in a user.
@@ -77,8 +77,12 @@ def has_secret(text: str) -> bool:
 
 
 def cause(error: Exception, url: str) -> Exception | None:
-    """Return `error`, for `raise … from`. Return None if its text has a secret of `url`, because logs print causes."""
-    return error if masked(str(error), url) == str(error) else None
+    """Return `error`, for `raise … from`. Return None if its text has a secret of `url`, because logs print causes.
+
+    Return None for a very long text, too: a view of others may raise megabytes.
+    """
+    text = str(error)
+    return error if len(text) <= LONGEST_REASON and masked(text, url) == text else None
 
 
 def _secrets(url: str) -> set[str]:

@@ -2,11 +2,13 @@
 
 import os
 import socket
+import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, Timer
+from time import monotonic
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +18,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
+from feed_assets.core.message_words import LONGEST_REASON, excerpt
 from feed_assets.core.secrets import cause, masked
 from feed_assets.core.time_limits import shut
 from feed_assets.ledger.sessions import connect_args
@@ -27,6 +30,12 @@ ANSWER_SECONDS = 30
 
 LATE_SECONDS = 2
 """Seconds to connect, and to read, even if the tick's time is already over. libpq allows no shorter time to connect."""
+
+_SQLITE_STEPS = 100_000
+"""Instructions of SQLite between two looks at the clock: about 2 ms."""
+
+_SQLITE_CELL = 64 << 20
+"""Most bytes of a value that SQLite makes, whatever a view computes. The database cuts long cells only after that."""
 
 _CANCEL_SECONDS = 5
 """Seconds for a canceled statement to end. Then the connection is closed."""
@@ -73,11 +82,15 @@ def _streamed(connection: sa.Connection, query: sa.Select[Any]) -> Generator[dic
 
 @contextmanager
 def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS) -> Generator[None]:
-    """Cancel PostgreSQL's work on a connection when the time is over, and raise SQLAlchemy's TimeoutError.
+    """Cancel the work of PostgreSQL or SQLite on a connection when the time is over. Raise SQLAlchemy's TimeoutError.
 
-    If the server does not react to the cancellation, close the connection. Otherwise the client would wait forever.
+    If a server does not react to the cancellation, close the connection. Otherwise the client would wait forever.
     """
     driver: Any = connection.connection.dbapi_connection
+    if seconds is not None and connection.dialect.name == "sqlite":
+        with _sqlite_answering(driver, seconds):
+            yield
+        return
     if seconds is None or connection.dialect.name != "postgresql" or not hasattr(driver, "fileno"):
         yield
         return
@@ -99,6 +112,19 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
                 timer.cancel()
 
 
+@contextmanager
+def _sqlite_answering(driver: Any, seconds: float) -> Generator[None]:
+    """Do the same for SQLite, which runs in this process: a view may be an endless query."""
+    end = monotonic() + seconds
+    driver.set_progress_handler(lambda: monotonic() > end, _SQLITE_STEPS)
+    try:
+        yield
+    except exc.SQLAlchemyError as error:
+        raise exc.TimeoutError(f"no answer within {seconds:g} s") if monotonic() > end else error from error
+    finally:
+        driver.set_progress_handler(None, 0)
+
+
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
     # The query may have just ended. If it cannot be canceled, `shut` closes the connection later.
@@ -118,7 +144,7 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
     try:
         yield
     except (exc.SQLAlchemyError, ImportError) as error:
-        message = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+        message = excerpt(str(getattr(error, "orig", None) or error)[:LONGEST_REASON])  # A view may raise megabytes.
         raise kind(
             f"{masked(url)}: {masked(message, url)}. Expected a database that answers at this SQLAlchemy URL, and its "
             "driver. Correct the URL or the database, then try again."
@@ -133,6 +159,7 @@ def _reader(url: str) -> sa.Engine:
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
         event.listen(engine, "connect", _add_moment)
+        event.listen(engine, "connect", _limit_cells)
     if engine.dialect.name == "postgresql":  # A view may call functions of its owner, and they run as our role.
         engine.update_execution_options(postgresql_readonly=True)
     return engine
@@ -166,6 +193,10 @@ def _refuse_to_write(connection: DBAPIConnection, _record: ConnectionPoolEntry) 
 
 def _add_moment(connection: Any, _record: ConnectionPoolEntry) -> None:
     connection.create_function(MOMENT, 1, moment, deterministic=True)
+
+
+def _limit_cells(connection: Any, _record: ConnectionPoolEntry) -> None:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_CELL)
 
 
 def columns_of(

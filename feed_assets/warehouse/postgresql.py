@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, TableBusy, WarehouseUnavailable
+from feed_assets.core.message_words import LONGEST_REASON
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Connection, Engine
@@ -230,14 +231,14 @@ def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[
     try:
         yield
     except _NEVER as error:
-        raise LoadFailed(f"the warehouse cannot store it: {masked(' '.join(str(error).split()), url)}") from None
+        raise LoadFailed(f"the warehouse cannot store it: {_text(error, url)}") from None
     except psycopg.errors.LockNotAvailable as error:
         raise TableBusy(
-            f"the lock was not free within {WAIT_SECONDS} s: {masked(' '.join(str(error).split()), url)}. Somebody has "
+            f"the lock was not free within {WAIT_SECONDS} s: {_text(error, url)}. Somebody has "
             "the table open in a transaction: end it (pg_stat_activity shows whose it is)."
         ) from None
     except (psycopg.errors.ReadOnlySqlTransaction, *_MAY_BE_OVER) as error:
-        message = masked(" ".join(str(error).split()), url)
+        message = _text(error, url)
         if opened and _works(opened):
             raise TableBusy(f"the server ended a statement: {message}. If a trigger raises this, remove it.") from None
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
@@ -248,8 +249,13 @@ def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
         raise WarehouseUnavailable(f"the warehouse cannot do it now: {message}. {advice}.") from None
     except psycopg.Error as error:
-        message = masked(" ".join(str(error).split()), url)
+        message = _text(error, url)
         raise LoadFailed(f"the warehouse refuses: {message}{_what_to_do(error, url)}") from None
+
+
+def _text(error: psycopg.Error, url: str) -> str:
+    """Return the text of an error in one line. A trigger may raise megabytes."""
+    return masked(" ".join(str(error)[:LONGEST_REASON].split()), url)
 
 
 def _works(opened: psycopg.Connection) -> bool:

@@ -1,7 +1,8 @@
-"""PostgreSQL servers that accept a connection, and then do not answer: nobody waits forever."""
+"""Databases of others that do not answer, or answer without end: nobody waits forever."""
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from socket import AF_UNIX, SHUT_RDWR, create_server, socket
 from threading import Event, Thread
 from time import monotonic
@@ -11,10 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
+from feed_assets.core.isolation import failing_alone
 from feed_assets.ledger import sessions
 from feed_assets.sources.databases import ANSWER_SECONDS, reading
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.sources.sql import SqlEvents
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import event
 
 SOON = 30
@@ -125,3 +128,35 @@ def test_a_read_has_one_time_for_all_that_it_asks(postgresql_url):
     assert len(source.read(None, 10).events) == 2
     with pytest.raises(SourceUnavailable, match="no answer within"):
         source.read(None, 10, 2.5)
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id FROM n WHERE i < 0"
+
+
+@each_case(
+    ("view", "message"),
+    [
+        (ENDLESS, "no answer within 1 s"),
+        ("SELECT 1 AS id, printf('%.*c', 900000000, 'x') AS correlation", "string or blob too big"),
+    ],
+)
+def test_a_view_of_sqlite_costs_neither_endless_time_nor_memory(tmp_path, view, message):
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as owner:
+        owner.execute("DROP VIEW IF EXISTS events")
+        owner.execute(f"CREATE VIEW events AS {view}")
+    began = monotonic()
+    with pytest.raises(SourceUnavailable, match=message), reading(url, 1) as connection:
+        connection.exec_driver_sql("SELECT * FROM events").all()
+    assert monotonic() - began < SOON
+
+
+def test_megabytes_in_the_error_of_a_view_are_neither_kept_nor_searched(postgresql_url):
+    with pytest.raises(SourceUnavailable) as raised, reading(postgresql_url) as connection:
+        connection.exec_driver_sql("DO $$ BEGIN RAISE EXCEPTION USING MESSAGE = repeat('x', 30000000); END $$")
+    assert len(str(raised.value)) < 10_000
+    assert raised.value.__cause__ is None
+    problems: dict[str, str] = {}
+    with failing_alone(problems, "shop"):
+        raise RuntimeError("x" * 30_000_000)
+    assert len(problems["shop"]) < 10_000
