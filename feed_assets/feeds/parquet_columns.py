@@ -25,7 +25,7 @@ from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File
-from feed_assets.core.message_words import shortened
+from feed_assets.core.message_words import excerpt, shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.parquet_metadata import wrong_codecs
@@ -104,7 +104,7 @@ def _read(board: Blackboard, file: File) -> FileColumns:
 
 
 def _refused(key: str, wrong: Sequence[Wrong]) -> str:
-    columns = shortened([f"{name}: {what}" for name, what in wrong], _SHOWN)
+    columns = shortened([f"{excerpt(name)}: {what}" for name, what in wrong], _SHOWN)
     return f"{key} has columns that not all readers support: {columns}. Have it published again without them."
 
 
