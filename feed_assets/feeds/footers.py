@@ -4,7 +4,7 @@ Spark gives each row group to the task whose part of the file contains the group
 the middle lies outside of the file, no task reads the group, and its rows are missing without an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -23,6 +23,9 @@ _TAIL = 65_536
 
 _END = 8
 """Number of bytes of the footer's length and the magic number after it."""
+
+_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key of a footer under which Spark writes its own schema."""
 
 _START = 4
 """Number of bytes of the magic number at the beginning of a file."""
@@ -47,11 +50,26 @@ def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int
         UpdateChanged: A file is gone or altered since it was listed.
         BlackboardError: The store refuses, or does not answer.
     """
+    return {key: each.num_rows for key, each in _checked(board, updates).items()}
+
+
+def spark_schemas(board: Blackboard, updates: Sequence[Update]) -> dict[str, str | None]:
+    """Check the footers as `check_footers` does. Return the schema of each file, by key, as Spark's JSON.
+
+    A file that Spark did not write has None.
+    """
+    notes: dict[str, Mapping[bytes, bytes]] = {
+        key: each.metadata or {} for key, each in _checked(board, updates).items()
+    }
+    return {key: each[_SCHEMA].decode() if _SCHEMA in each else None for key, each in notes.items()}
+
+
+def _checked(board: Blackboard, updates: Sequence[Update]) -> dict[str, Any]:
     files = {file.key: file for update in updates for file in update.files}
     if len(files) == 1:
-        return {key: _rows(board, file) for key, file in files.items()}
+        return {key: metadata_of(board, file) for key, file in files.items()}
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        return dict(zip(files, pool.map(partial(_rows, board), files.values()), strict=True))
+        return dict(zip(files, pool.map(partial(metadata_of, board), files.values()), strict=True))
 
 
 def check_footer(file: File, metadata: Any, end: int) -> int:
@@ -79,10 +97,6 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
             why = f"a column is at bytes {start:,} to {start + size:,}, and another begins at {following:,}"
             raise UnreadableUpdate(_refused(file, why))
     return rows
-
-
-def _rows(board: Blackboard, file: File) -> int:
-    return metadata_of(board, file).num_rows
 
 
 def metadata_of(board: Blackboard, file: File) -> Any:

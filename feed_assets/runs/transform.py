@@ -1,5 +1,6 @@
 """Make the frames to write from pinned updates: read, separate records that do not parse, run the function."""
 
+import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,13 +9,14 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.csv_dialect import RFC_4180
 from feed_assets.core.errors import InvalidDefinition, UnstableRejects
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import check_footers
+from feed_assets.feeds.footers import spark_schemas
 from feed_assets.feeds.text_files import check_unaltered
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Recipe, RecipeInput
@@ -159,8 +161,7 @@ class _Transform:
         update = self.task.previous
         if update is None:
             return None
-        check_footers(self.board, [update])
-        return input_frames.read_own(self.spark, self.board, update)
+        return self._own([update])[0]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self.kept.append(frame.persist())
@@ -178,13 +179,24 @@ class _Transform:
         """Return the frame that the user's function gets for an input."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else input_frames.clean(tagged[source.name])
-        # Otherwise Spark would silently read only a part of a truncated file.
-        check_footers(self.board, self.task.updates[source.name])
-        frames: list[DataFrame] = []
-        for update in self.task.updates[source.name]:
-            frame = input_frames.read_own(self.spark, self.board, update)
-            frames.append(frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame)
+        updates = self.task.updates[source.name]
+        frames = [
+            frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame
+            for update, frame in zip(updates, self._own(updates), strict=True)
+        ]
         return reduce(DataFrame.unionByName, frames)
+
+    def _own(self, updates: Sequence[Update]) -> list[DataFrame]:
+        """Return the rows of updates of our own, with the schema in their footers: Spark need not run a job for it.
+
+        The footers are checked, because Spark would silently read only a part of a truncated file.
+        """
+        schemas = spark_schemas(self.board, updates)
+        own = [schemas[each.files[0].key] for each in updates]
+        return [
+            input_frames.read_own(self.spark, self.board, each, StructType.fromJson(json.loads(text)) if text else None)
+            for each, text in zip(updates, own, strict=True)
+        ]
 
 
 def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]:

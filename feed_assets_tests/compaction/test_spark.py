@@ -50,6 +50,10 @@ def transitions() -> int:
         return len(log.newest(connection, log.WINDOW, 0, upto=log.last(connection), limit=1_000, feeds=[OWN]))
 
 
+def last_job(spark) -> int:
+    return max(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
 def test_files_of_a_complete_day_are_merged_and_sorted_and_its_windows_stay_complete(spark):
     raw = foreign_feed(RAW, schema="id int, at timestamp", partitions_def=DAYS)
     served = Completeness(grains=("hour", "day"), tiers=("kafka",))
@@ -75,8 +79,9 @@ def test_files_of_a_complete_day_are_merged_and_sorted_and_its_windows_stay_comp
     windows = [{"start": start, "records": 1} for start in STARTS]
     assert report_state([{"kind": "source", "dataset": str(OWN), "tier": "kafka", "windows": windows}]).rejected == []
     assert state_of_day() == "complete"
-    seen = transitions()
+    seen, jobs = transitions(), last_job(spark)
     assert [run.succeeded for run in world.run_until_idle()] == [True]
+    assert last_job(spark) == jobs + 1, "the schema is in a footer that is read anyway"
     [table] = files_of(world, str(OWN))
     assert table["id"].to_pylist() == list(range(24))
     after, partition = world.newest(str(OWN), DAY), Partition(OWN, DAY)
