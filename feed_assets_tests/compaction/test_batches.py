@@ -11,9 +11,9 @@ from feed_assets.ledger.tables import update
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
-from feed_assets_tests.orchestration.appended import OUTPUT, SALES, held, totals, world
-from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.appended_world import OUTPUT, SALES, held, totals, world
+from feed_assets_tests.support.versioned_shop import Shop
 
 KEYS = "abcdefghijklmnop"
 

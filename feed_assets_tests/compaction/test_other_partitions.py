@@ -16,10 +16,10 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
-from feed_assets_tests.orchestration.appended import beside
-from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.appended_world import beside
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, chain, rows
+from feed_assets_tests.support.versioned_shop import Shop
 
 SORTED = Compact(sort_by=("k",), files=1)
 OUTPUT = Partition(Feed.parse(SUMS), DAY)

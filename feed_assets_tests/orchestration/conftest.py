@@ -10,8 +10,8 @@ import pytest
 
 from feed_assets import with_automation
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.versioned_shop import Shop
 
 Project = Callable[[Mapping[str, str]], dg.Definitions]
 

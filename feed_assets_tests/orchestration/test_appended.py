@@ -17,7 +17,7 @@ from feed_assets.ledger import batch_sets, event_store
 from feed_assets.ledger.tables import due
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
-from feed_assets_tests.orchestration.appended import (
+from feed_assets_tests.support.appended_world import (
     OUTPUT,
     SALES,
     beside,

@@ -21,7 +21,8 @@ from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
-from feed_assets_tests.orchestration.appended import (
+from feed_assets_tests.orchestration.kept import keep, restore
+from feed_assets_tests.support.appended_world import (
     OUTPUT,
     SALES,
     beside,
@@ -33,9 +34,8 @@ from feed_assets_tests.orchestration.appended import (
     totals,
     world,
 )
-from feed_assets_tests.orchestration.kept import keep, restore
-from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.support.kill_points import call_and_die
+from feed_assets_tests.support.versioned_shop import Shop
 
 
 @pytest.fixture(scope="module")
