@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.execute.dataset_component import FeedAssetComponent
     from feed_assets.orchestration.execute.partner_component import PartnerComponent
     from feed_assets.orchestration.execute.profiled import profiled
+    from feed_assets.orchestration.execute.subscriptions_component import SubscriptionsComponent
     from feed_assets.orchestration.execute.topics_component import TopicsComponent
     from feed_assets.orchestration.location import with_automation
     from feed_assets.reading.data import FeedData
@@ -83,6 +84,7 @@ _MODULES = {
     "orchestration.execute.compacted_copy": ("compacted_copy",),
     "orchestration.execute.partner_component": ("PartnerComponent",),
     "orchestration.execute.profiled": ("profiled",),
+    "orchestration.execute.subscriptions_component": ("SubscriptionsComponent",),
     "orchestration.execute.topics_component": ("TopicsComponent",),
     "orchestration.declare.by_events": ("ByEvents", "LineageFile", "LineageTable"),
     "orchestration.execute.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
@@ -151,6 +153,7 @@ __all__ = [
     "StateTablesComponent",
     "Statement",
     "SubPartitions",
+    "SubscriptionsComponent",
     "TopicCounts",
     "TopicsComponent",
     "Wait",

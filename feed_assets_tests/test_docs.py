@@ -67,6 +67,7 @@ DECLARATIONS |= {
         feed_assets.EventTableComponent,
         feed_assets.FeedAssetComponent,
         feed_assets.PartnerComponent,
+        feed_assets.SubscriptionsComponent,
     )
 }
 

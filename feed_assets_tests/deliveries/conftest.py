@@ -8,12 +8,21 @@ import pytest
 from feed_assets.settings import settings
 from feed_assets_tests.support import sum_projects
 from feed_assets_tests.support.alert_channels import SECRET, web_server
+from feed_assets_tests.support.yaml_projects import new_project
 
 
 @pytest.fixture(autouse=True)
 def world(home):
     yield home
     sum_projects.opened.close()
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, request):
+    """Return a function that writes files below `defs/` of a fresh project and loads it."""
+    name = f"acme_{abs(hash(request.node.nodeid))}"
+    with new_project(tmp_path / "project", name, monkeypatch) as load:
+        yield load
 
 
 @pytest.fixture

@@ -1,19 +1,15 @@
 """Fixtures: each test has a home of its own and closes its Dagster instances."""
 
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
-from feed_assets import with_automation
 from feed_assets.settings import settings
 from feed_assets_tests.support import sum_projects
 from feed_assets_tests.support.versioned_shop import Shop
-
-Project = Callable[[Mapping[str, str]], dg.Definitions]
+from feed_assets_tests.support.yaml_projects import Project, new_project
 
 
 @pytest.fixture(autouse=True)
@@ -39,24 +35,8 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Project]:
     """Return a function that writes files below `defs/` of a fresh project and loads it."""
     name = f"acme_{abs(hash(request.node.nodeid))}"
-    root = tmp_path / "project"
-    monkeypatch.syspath_prepend(str(root))
-
-    def load(files: Mapping[str, str]) -> dg.Definitions:
-        (root / name / "defs").mkdir(parents=True)
-        (root / name / "__init__.py").touch()
-        (root / "pyproject.toml").write_text(
-            f'[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "{name}"\n'
-            f'code_location_name = "{name}"\n'
-        )
-        for path, text in files.items():
-            (root / name / "defs" / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / name / "defs" / path).write_text(text)
-        return with_automation(dg.load_from_defs_folder(path_within_project=root / name))
-
-    yield load
-    for module in [module for module in sys.modules if module.split(".")[0] == name]:
-        del sys.modules[module]
+    with new_project(tmp_path / "project", name, monkeypatch) as load:
+        yield load
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ NO_DECLARATIONS = {
     "ForeignFeedsComponent",
     "PartnerComponent",
     "StateTablesComponent",
+    "SubscriptionsComponent",
     "TopicsComponent",
     "checks",
 }

@@ -1,8 +1,6 @@
 """A YAML component that declares one of our datasets without Python, except for its function."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from datetime import date
 from typing import Literal
 
@@ -19,17 +17,16 @@ from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
 from feed_assets.core.resources import Resources
 from feed_assets.core.retention import Retention
-from feed_assets.core.source_lines import declaring
 from feed_assets.core.sub_partitions import Regions
 from feed_assets.core.waits import Wait
 from feed_assets.core.windows import zone_of
 from feed_assets.orchestration.declare.by_events import ByEvents
-from feed_assets.orchestration.declare.declarations import specs_of
 from feed_assets.orchestration.declare.input_specs import Input, Watermark, asset_key
 from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
 from feed_assets.orchestration.declare.partitions import Partitions, windows_from
 from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
 from feed_assets.orchestration.execute.assets import feed_asset
+from feed_assets.orchestration.execute.yaml_assets import asset_of, once
 from feed_assets.orchestration.execute.yaml_models import (
     CheckModel,
     DeclaredComponent,
@@ -41,9 +38,6 @@ from feed_assets.orchestration.execute.yaml_models import (
 _BY_SPAN = {"within": Within, "batch_date": BatchDate, "day_to_date": DayToDate}
 _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
 _LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
-_DECLARED = "`at`, the folder of defs/ that declares it, or its Python path, such as my_project.defs.tables.foo"
-_BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
-"""Folders whose components are being built. Each folder after the first declares an input of the folder before it."""
 
 
 class PartitionsModel(dg.Model):
@@ -100,7 +94,7 @@ class InputModel(dg.Model):
     def value(self, context: dg.ComponentLoadContext) -> Input:
         """Return the input in the form of Python's declarations. Raise InvalidDefinition if it is invalid."""
         return Input(
-            _asset_at(context, self.asset, self.at) if self.at else object_at("asset", self.asset, _DECLARED),
+            asset_of(context, "asset", self.asset, self.at),
             mapping=self._mapping,
             ignore_quality_issue=self.ignore_quality_issue,
             tagged=self.tagged,
@@ -199,7 +193,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the assets of the dataset, its rejects and its tables, and the foreign feeds named by path."""
-        with placed(context), _once(context):
+        with placed(context), once(context):
             inputs = {name: _input(each, context) for name, each in self.inputs.items()}
             deps = [each.value(context) for each in self.deps]
             dataset = self._decorator(inputs, deps)(object_at("function", self.function))
@@ -243,37 +237,3 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
 
 def _input(declared: InputModel | Literal["previous_bucket"], context: dg.ComponentLoadContext) -> Input:
     return declared.value(context) if isinstance(declared, InputModel) else Input.previous_bucket()
-
-
-@contextmanager
-def _once(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Raise InvalidDefinition if a folder is already being built. Dagster would recurse endlessly."""
-    folder, outer = context.component_loc.get_display_key(context.defs_module_path), _BUILDING.get()
-    if folder in outer:
-        raise InvalidDefinition(
-            f"its inputs lead back to itself, {' -> '.join([*outer, folder])}: expected `at` with other folders. "
-            "Declare its inputs in a separate folder."
-        )
-    token = _BUILDING.set((*outer, folder))
-    try:
-        yield
-    finally:
-        _BUILDING.reset(token)
-
-
-def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.AssetSpec:
-    """Return the asset that has a key in a folder of `defs/`.
-
-    Raise InvalidDefinition if the folder has no such asset.
-    """
-    root = context.defs_module_path
-    if not (root / folder).exists():
-        names = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
-        raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(names)}.")
-    with declaring(None):  # `folder` may be a Python file, whose own lines are the places of its declarations
-        spec_by_key = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
-    if key not in spec_by_key:
-        raise InvalidDefinition(
-            f"{key} at {folder!r}: no asset there has this key: expected one of {', '.join(spec_by_key)}."
-        )
-    return spec_by_key[key]
