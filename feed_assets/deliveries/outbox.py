@@ -34,6 +34,9 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
 HEADS_PER_STEP = 100
 """Number of lanes whose first delivery is read at a time."""
 
+REMOVED_PER_STEP = 10_000
+"""Number of deliveries that one transaction removes after the refresh of a view."""
+
 _LISTENER = "delivered to "
 
 
@@ -125,6 +128,14 @@ def waiting(connection: sa.Connection, name: str) -> list[Delivery]:
     return _deliveries(connection, sa.select(delivery).where(condition).order_by(delivery.c.sequence))
 
 
+def ends(connection: sa.Connection, name: str) -> list[Delivery]:
+    """Return the first and the last delivery of a subscription. Return one if they are the same, and [] for none."""
+    its_sequences = sa.select(sa.func.min(delivery.c.sequence), sa.func.max(delivery.c.sequence))
+    both = connection.execute(its_sequences.where(delivery.c.subscription == name)).one()
+    condition = (delivery.c.subscription == name) & delivery.c.sequence.in_([*both])
+    return _deliveries(connection, sa.select(delivery).where(condition).order_by(delivery.c.sequence))
+
+
 def first(connection: sa.Connection, name: str, lane: str) -> Delivery | None:
     """Return the first delivery of a lane. Return None if the lane is empty."""
     condition = (delivery.c.subscription == name) & (delivery.c.lane == lane)
@@ -184,8 +195,17 @@ def _oldest(connection: sa.Connection, name: str) -> str:
 
 def remove(connection: sa.Connection, done: Sequence[Delivery]) -> None:
     """Remove deliveries that the target has accepted, or that a person drops."""
-    for each in done:
-        connection.execute(sa.delete(delivery).where(_is(each)))
+    if done:
+        connection.execute(sa.delete(delivery).where(_IS_BOUND), _bound(done))
+
+
+def remove_upto(connection: sa.Connection, name: str, sequence: int) -> int:
+    """Remove the deliveries of a subscription up to a sequence, at most `REMOVED_PER_STEP`. Return their number."""
+    its_rows = (delivery.c.subscription == name) & (delivery.c.sequence <= sequence)
+    step = sa.select(delivery.c.sequence).where(its_rows).order_by(delivery.c.sequence).limit(REMOVED_PER_STEP)
+    last = sa.select(sa.func.max(step.subquery().c.sequence)).scalar_subquery()
+    removed = sa.delete(delivery).where(delivery.c.subscription == name, delivery.c.sequence <= last)
+    return connection.execute(removed).rowcount
 
 
 def failed(connection: sa.Connection, head: Delivery, now: datetime, error: FeedAssetsError) -> None:
@@ -195,22 +215,23 @@ def failed(connection: sa.Connection, head: Delivery, now: datetime, error: Feed
     pause = min(FIRST_PAUSE * 2 ** min(head.tries, 10), LONGEST_PAUSE)
     values = {"due": now + pause, "tries": head.tries + 1, "refusals": refusals, "error": in_short(error)}
     values |= {"is_down": isinstance(error, DeliveryTargetDown), "is_dead": refusals >= REFUSALS}
-    connection.execute(sa.update(delivery).where(_is(head)).values(values))
+    connection.execute(sa.update(delivery).where(_IS_BOUND).values(values), _bound([head]))
 
 
-def _is(at: Delivery) -> sa.ColumnElement[bool]:
-    return (
-        (delivery.c.subscription == at.subscription)
-        & (delivery.c.lane == at.lane)
-        & (delivery.c.sequence == at.sequence)
-    )
+_KEY = ("subscription", "lane", "sequence")
+_IS_BOUND = sa.and_(*(delivery.c[name] == sa.bindparam(f"its_{name}") for name in _KEY))
+"""The condition of one delivery, for statements that are executed for many."""
+
+
+def _bound(chosen: Iterable[Delivery]) -> list[dict[str, object]]:
+    return [{f"its_{name}": getattr(each, name) for name in _KEY} for each in chosen]
 
 
 def retry(connection: sa.Connection, chosen: Collection[Delivery], now: datetime) -> None:
     """Let deliveries be tried again at once, with no refusals counted."""
     values = {"due": now, "tries": 0, "refusals": 0, "error": None, "is_down": False, "is_dead": False}
-    for each in chosen:
-        connection.execute(sa.update(delivery).where(_is(each)).values(values))
+    if chosen:
+        connection.execute(sa.update(delivery).where(_IS_BOUND).values(values), _bound(chosen))
 
 
 def forget(connection: sa.Connection, name: str) -> int:

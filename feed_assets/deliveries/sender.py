@@ -31,9 +31,12 @@ Describe = Callable[[DatasetChange], Mapping[str, Any]]
 Clock = Callable[[], datetime]
 
 
-def fill(ledger: Ledger, subscription: Subscription, describe: Describe, now: datetime) -> None:
+def fill(
+    ledger: Ledger, subscription: Subscription, describe: Describe, now: datetime, out_of_time: Callable[[], bool]
+) -> bool:
     """Put new changes of the dataset into the outbox. A new subscription gets the changes that follow its first call.
 
+    Return False if the time is over and changes are left. One step of `CHANGES_PER_STEP` is always made.
     The position in the log moves in the same transaction, and only if no other process has moved it since it was read.
     So a slow process cannot add changes again that another process has delivered meanwhile.
     """
@@ -43,14 +46,17 @@ def fill(ledger: Ledger, subscription: Subscription, describe: Describe, now: da
             upto, after = log.last(connection), outbox.position(connection, name, dataset)
             begin = upto if after is None else after
             changes = changes_between(connection, subscription, begin, upto, limit=CHANGES_PER_STEP)
-        reached = changes[-1].sequence if len(changes) == CHANGES_PER_STEP else upto
+        is_last = len(changes) < CHANGES_PER_STEP
+        reached = upto if is_last else changes[-1].sequence
         new = [_delivery(subscription, each, describe, now) for each in changes]
         if after == reached:
-            return
+            return True
         with ledger.write() as connection:
             if not outbox.advance(connection, name, dataset, after, reached):
-                return
+                return True
             outbox.put(connection, new)
+        if out_of_time():
+            return is_last
 
 
 def _delivery(subscription: Subscription, change: DatasetChange, describe: Describe, now: datetime) -> Delivery:
@@ -70,17 +76,33 @@ def deliver(ledger: Ledger, subscription: Subscription, clock: Clock, out_of_tim
             if group is None:
                 break
             error = _error_of(subscription.target, group, clock()) if group else None
-            with ledger.write() as connection:
-                if error is None:
-                    outbox.remove(connection, group)
-                    count += len(group)
-                else:
+            if error is None:
+                count += _remove(ledger, subscription, group)
+            else:
+                with ledger.write() as connection:
                     outbox.failed(connection, group[0], clock(), error)
             if isinstance(error, DeliveryTargetDown) or out_of_time():
                 break
     finally:
         turn.end()
     return count
+
+
+def _remove(ledger: Ledger, subscription: Subscription, group: Sequence[Delivery]) -> int:
+    """Remove what a target has accepted, and return its number. A view has accepted all up to the last of the group."""
+    if not group:
+        return 0
+    if not subscription.target.one_lane:
+        with ledger.write() as connection:
+            outbox.remove(connection, group)
+        return len(group)
+    count = 0
+    while True:
+        with ledger.write() as connection:
+            removed = outbox.remove_upto(connection, subscription.name, group[-1].sequence)
+        count += removed
+        if removed < outbox.REMOVED_PER_STEP:
+            return count
 
 
 def _heads(ledger: Ledger, subscription: Subscription, clock: Clock) -> Iterator[Delivery]:
@@ -129,6 +151,7 @@ class _Turn:
     def take(self, head: Delivery, now: datetime) -> list[Delivery] | None:
         """Take or prolong the turn before a try, and return the deliveries that one call to the target serves.
 
+        Of a view, return only the first and the last one: the call also serves those between.
         Return None if another process has the turn. Return [] if another process has tried `head` since it was read.
         """
         with self._ledger.write() as connection:
@@ -136,7 +159,7 @@ class _Turn:
             if not self._is_taken:
                 return None
             if self._one_lane:
-                return outbox.waiting(connection, self._name)
+                return outbox.ends(connection, self._name)
             return [head] if outbox.first(connection, self._name, head.lane) == head else []
 
     def end(self) -> None:

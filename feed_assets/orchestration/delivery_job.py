@@ -38,8 +38,8 @@ AT_ONCE = 8
 SHARE_SECONDS = 1.0
 """Seconds after which a webhook with more changes waits for the other webhooks. A try that has begun is finished."""
 
-_SHARE = 0.8
-"""Share of a tick's time for deliveries. Then no new one begins."""
+_FILL_SHARE, _SHARE = 0.4, 0.8
+"""Shares of a tick's time after which no new changes are read, and no new delivery begins."""
 
 
 class Deliver(dg.Config):
@@ -94,13 +94,16 @@ def delivery_sensor(subscriptions: Sequence[Subscription]) -> dg.SensorDefinitio
 def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscription]) -> dg.SensorResult:
     """Deliver to webhooks, and request runs for other targets. A subscription that fails does not stop the others."""
     graph, ledger = graph_of(context), open_ledger(settings().ledger)
-    out_of_time = Budget(settings().tick_seconds).out_of_time(_SHARE)
+    budget = Budget(settings().tick_seconds)
+    out_of_time, filled_enough = budget.out_of_time(_SHARE), budget.out_of_time(_FILL_SHARE)
     clock, problems = _clock(context.instance), dict[str, str]()
     now = clock()
 
-    def put(subscription: Subscription) -> None:
+    def put(subscription: Subscription) -> bool:
+        """Return whether changes are left in the log."""
         with failing_alone(problems, delivery_alerts.key_of(subscription)):
-            fill(ledger, subscription, partial(event_of, graph, subscription), now)
+            return not fill(ledger, subscription, partial(event_of, graph, subscription), now, filled_enough)
+        return False
 
     def post(subscription: Subscription, is_over: Callable[[], bool]) -> int:
         with failing_alone(problems, delivery_alerts.key_of(subscription)):
@@ -108,8 +111,7 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
         return 0
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        for _ in threads.map(put, subscriptions):
-            pass
+        unread = sum(threads.map(put, subscriptions))
         filled = [each for each in subscriptions if delivery_alerts.key_of(each) not in problems]
         webhooks = [each for each in filled if isinstance(each.target, Webhook)]
         waiting = deque(SystemRandom().sample(webhooks, len(webhooks)))  # No webhook is always the last one.
@@ -121,7 +123,7 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
         each for subscription in subscriptions for each in _requests(context.instance, ledger, subscription, now)
     ]
     done = f"{delivered} changes delivered to webhooks." if delivered else "No change is due for a webhook."
-    cursor = str(int(context.cursor or 0) + delivered)  # `run --until-idle` goes on as long as the cursor moves.
+    cursor = str(int(context.cursor or 0) + delivered + unread)  # `run --until-idle` goes on as long as the cursor moves.
     return dg.SensorResult(run_requests=requests, skip_reason=None if requests else done, cursor=cursor)
 
 

@@ -43,7 +43,7 @@ class World:
     def run(self):
         """Fill the outbox and deliver, as one process that may be killed."""
         try:
-            sender.fill(self.ledger, self.subscription, self.describe, self.now)
+            sender.fill(self.ledger, self.subscription, self.describe, self.now, lambda: False)
             sender.deliver(self.ledger, self.subscription, lambda: self.now, lambda: False)
         except Killed:
             self.now += timedelta(seconds=self.chance.choice([1, 60, 2000]))
@@ -61,15 +61,22 @@ class World:
         self.may_die()
         if not self.calm and self.chance.random() < 0.4:
             raise self.chance.choice([DeliveryRefused, DeliveryTargetDown, DeliveryFailed])("no")
+        one_lane = self.subscription.target.one_lane
+        events = self.served(group[-1].sequence) if one_lane else [each.event for each in group]
+        numbers = [each["n"] for each in events]
         began = self.now
         self.may_stop([1, 50, 2000])
-        numbers = [each.event["n"] for each in group]
-        one_lane = self.subscription.target.one_lane
         before = [number for lane, number in self.accepted if one_lane or group[0].lane == lane]
         if numbers[-1] < max(before, default=0) and self.now - began < timedelta(seconds=65):
             self.went_back.append(numbers)
-        self.accepted += [(each.event["lane"], each.event["n"]) for each in group]
+        self.accepted += [(each["lane"], each["n"]) for each in events]
         self.may_die()
+
+    def served(self, upto):
+        """Return the events that one refresh of a view serves."""
+        with self.ledger.read() as connection:
+            waiting = outbox.waiting(connection, "cache")
+        return [each.event for each in waiting if each.sequence <= upto]
 
     def may_stop(self, seconds):
         """Stop this process for a while. Another one delivers meanwhile, if it gets the turn."""

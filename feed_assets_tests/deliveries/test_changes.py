@@ -7,13 +7,15 @@ import pytest
 
 from feed_assets.core.delivery_targets import DEFAULT_TRANSITIONS, RefreshView, Subscription, Webhook
 from feed_assets.core.feeds import Feed, File, Partition, Update
-from feed_assets.deliveries import sender
+from feed_assets.deliveries import outbox, sender
 from feed_assets.deliveries.changes import DatasetChange, changes_between
+from feed_assets.deliveries.outbox import Delivery
 from feed_assets.ledger import log, update_changes, updates
 from feed_assets.ledger.batch_partitions import join
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.change_events import event_of
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import DAYS, RAW, raw_feed
 
 SALES = Feed.parse("t/sales/v1.0")
@@ -75,6 +77,55 @@ def test_a_compacted_range_that_is_invalidated_and_valid_again_is_delivered(comp
     assert delivered(compacted)[2:] == [(RANGE.name, "invalidated"), (RANGE.name, "published")]
 
 
+def numbered(change):
+    return {"n": change.sequence, "time": change.at.isoformat()}
+
+
+def test_a_step_of_the_outbox_ends_with_its_time_and_the_next_one_goes_on(ledger, monkeypatch):
+    monkeypatch.setattr(sender, "CHANGES_PER_STEP", 2)
+    subscription = Subscription("cache", SALES, DEFAULT_TRANSITIONS, Webhook("env:URL", "env:SECRET"))
+    assert sender.fill(ledger, subscription, numbered, NOW, lambda: True)
+    for size in range(1, 6):
+        sync(ledger, DAY, size=size)
+    counts = list[int]()
+    for _ in range(3):
+        is_filled = sender.fill(ledger, subscription, numbered, NOW, lambda: True)
+        with ledger.read() as connection:
+            (backlog,) = outbox.backlogs(connection)
+        counts.append(backlog.waiting)
+        assert is_filled == (backlog.waiting == 5)
+    assert counts == [2, 4, 5]
+
+
+def test_one_refresh_of_a_view_removes_many_changes_in_few_statements(ledger, monkeypatch):
+    monkeypatch.setattr(sender, "_send", lambda *_: None)
+    monkeypatch.setattr(outbox, "REMOVED_PER_STEP", 400)
+    view = Subscription("by_day", SALES, DEFAULT_TRANSITIONS, RefreshView("reports.by_day", "main"))
+    with ledger.write() as connection:
+        outbox.put(connection, [Delivery("by_day", f"d{n}", n, {"n": n}, due=NOW) for n in range(1, 1001)])
+    with counted_statements(ledger.engine) as statements:
+        assert sender.deliver(ledger, view, lambda: NOW, lambda: False) == 1000
+    assert len([each for each in statements if each.startswith("DELETE FROM delivery ")]) == 3
+    assert len(statements) < 30
+
+
+def test_a_change_that_comes_during_a_refresh_stays_for_the_next_one(ledger, monkeypatch):
+    view = Subscription("by_day", SALES, DEFAULT_TRANSITIONS, RefreshView("reports.by_day", "main"))
+    groups = []
+
+    def refresh(_target, group, _now):
+        if not groups:
+            with ledger.write() as connection:
+                outbox.put(connection, [Delivery("by_day", "a", 2, {"n": 2}, due=NOW)])
+        groups.append([each.sequence for each in group])
+
+    monkeypatch.setattr(sender, "_send", refresh)
+    with ledger.write() as connection:
+        outbox.put(connection, [Delivery("by_day", "b", 1, {"n": 1}, due=NOW)])
+    assert sender.deliver(ledger, view, lambda: NOW, lambda: False) == 2
+    assert groups == [[1], [2]]
+
+
 def test_the_order_is_kept_when_a_view_becomes_a_webhook_while_changes_wait(ledger, monkeypatch):
     sent = []
     monkeypatch.setattr(sender, "_send", lambda _target, group, _now: sent.extend(each.event["n"] for each in group))
@@ -84,7 +135,7 @@ def test_the_order_is_kept_when_a_view_becomes_a_webhook_while_changes_wait(ledg
     )
 
     def fill(subscription):
-        sender.fill(ledger, subscription, lambda change: {"n": change.sequence}, NOW)
+        sender.fill(ledger, subscription, numbered, NOW, lambda: False)
 
     fill(was)
     sync(ledger, DAY)
