@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
 from feed_assets.core.delivery_targets import DEFAULT_TRANSITIONS, RefreshView, Subscription, Webhook
 from feed_assets.core.feeds import Feed, File, Partition, Update
@@ -95,6 +96,21 @@ def test_a_step_of_the_outbox_ends_with_its_time_and_the_next_one_goes_on(ledger
         counts.append(backlog.waiting)
         assert is_filled == (backlog.waiting == 5)
     assert counts == [2, 4, 5]
+
+
+def test_new_changes_are_found_by_their_numbers_and_not_among_all_of_the_dataset(ledger):
+    sync(ledger, DAY)
+    plans = []
+
+    def explain(_connection, cursor, statement, parameters, *_more):
+        if " FROM change " in " ".join(statement.split()) and not plans:
+            plans.extend(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall())
+
+    sa.event.listen(ledger.engine, "before_cursor_execute", explain)
+    subscription = Subscription("cache", SALES, DEFAULT_TRANSITIONS, Webhook("env:URL", "env:SECRET"))
+    with ledger.read() as connection:
+        changes_between(connection, subscription, 1, 2, limit=100)
+    assert plans[0].endswith("(sequence>? AND sequence<?)")
 
 
 def test_one_refresh_of_a_view_removes_many_changes_in_few_statements(ledger, monkeypatch):
