@@ -23,7 +23,7 @@ from feed_assets.core.errors import (
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import insert_into, insert_missing
-from feed_assets.ledger.tables import delivery, delivery_turn, subscription
+from feed_assets.ledger.tables import delivery, delivery_owner, delivery_turn, subscription
 
 REFUSALS = 5
 """Number of refusals after which a delivery waits for a person."""
@@ -237,7 +237,8 @@ def retry(connection: sa.Connection, chosen: Collection[Delivery], now: datetime
 def forget(connection: sa.Connection, name: str) -> int:
     """Remove a subscription with all its deliveries. Return the number of deliveries."""
     removed = connection.execute(sa.delete(delivery).where(delivery.c.subscription == name)).rowcount
-    connection.execute(sa.delete(delivery_turn).where(delivery_turn.c.subscription == name))
+    for table in (delivery_turn, delivery_owner):
+        connection.execute(sa.delete(table).where(table.c.subscription == name))
     its_rows = subscription.c.subscriber.startswith(_listener(name), autoescape=True)
     connection.execute(sa.delete(subscription).where(its_rows))
     return removed

@@ -585,3 +585,12 @@ delivery_turn = sa.Table(
     sa.Column("holder", TEXT, nullable=False, comment="process that delivers"),
     sa.Column("until", UtcDateTime, nullable=False, comment="when another process may deliver"),
 )
+
+delivery_owner = sa.Table(
+    "delivery_owner",
+    metadata,
+    sa.Column("subscription", TEXT, primary_key=True),
+    sa.Column("location", TEXT, nullable=False, comment="code location; '': it has no name, such as in `run`"),
+    sa.Column("declaration", TEXT, nullable=False, comment="the declaration, to compare"),
+    sa.Column("seen", UtcDateTime, nullable=False, comment="last tick with this declaration, to half a minute"),
+)

@@ -18,7 +18,7 @@ from pydantic import Field
 from feed_assets.core.delivery_targets import Subscription, Webhook
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.isolation import failing_alone
-from feed_assets.deliveries import delivery_alerts, outbox
+from feed_assets.deliveries import delivery_alerts, outbox, owners
 from feed_assets.deliveries.sender import deliver, fill
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.orchestration.decide.requests import has_unfinished
@@ -98,10 +98,13 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
     out_of_time, filled_enough = budget.out_of_time(_SHARE), budget.out_of_time(_FILL_SHARE)
     clock, problems = _clock(context.instance), dict[str, str]()
     now = clock()
+    origin = context.code_location_origin
+    location = origin.location_name if origin else ""
 
     def put(subscription: Subscription) -> bool:
         """Return whether changes are left in the log."""
         with failing_alone(problems, delivery_alerts.key_of(subscription)):
+            owners.check(ledger, subscription, location, now)
             return not fill(ledger, subscription, partial(event_of, graph, subscription), now, filled_enough)
         return False
 
@@ -120,7 +123,7 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
     for subject, problem in delivery_alerts.keep(ledger, subscriptions, problems, now).items():
         context.log.warning(problem, extra={PROBLEM: subject})
     requests = [
-        each for subscription in subscriptions for each in _requests(context.instance, ledger, subscription, now)
+        each for subscription in filled for each in _requests(context.instance, ledger, subscription, now)
     ]
     done = f"{delivered} changes delivered to webhooks." if delivered else "No change is due for a webhook."
     cursor = str(int(context.cursor or 0) + delivered + unread)  # `run --until-idle` goes on as long as the cursor moves.

@@ -14,7 +14,6 @@ from feed_assets import (
 from feed_assets.core.errors import DeliveryFailed, DeliveryTargetDown
 from feed_assets.deliveries import outbox, sql_delivery
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.subscriptions import GONE_AFTER
 from feed_assets.orchestration import delivery_job
 from feed_assets.settings import settings
 from feed_assets_tests.deliveries.subscribed import (
@@ -195,41 +194,6 @@ def test_a_missing_view_is_refused_with_its_name(reports):
     world.run_until_idle()
     (alert,) = alerts()
     assert "there is no materialized view reports.none: make it, or correct the declaration." in alert
-
-
-def test_a_name_of_another_location_s_subscription_is_refused_and_loses_nothing(hook):
-    raw = raw_feed()
-    sums = sums_of(raw)
-    first = harness(raw, sums, on_change(sums, name="cache", to=HOOK))
-    first.tick()
-    second = harness(raw, sums, on_change(raw, name="cache", to=HOOK))
-    second.drop(RAW, DAY, "k,n\na,1\n")
-    second.run_until_idle()
-    (alert,) = alerts()
-    assert f"the subscription cache of {RAW} has the name of one of {SUMS}: rename it." in alert
-    first.run_until_idle()
-    assert [each["source"] for each in posted(hook)] == [f"feed_assets:{SUMS}"]
-
-
-def test_an_alert_belongs_to_the_location_that_declares_the_subscription(hook):
-    raw = raw_feed()
-    first = harness(raw, on_change(raw, name="cache", to=HOOK))
-    second = harness(raw, on_change(raw, name="other", to=HOOK, transitions=["invalidated"]))
-    for each in (first, second):
-        each.tick()
-    hook.answers += [404]
-    first.drop(RAW, DAY, "k,n\na,1\n")
-    first.tick()
-    second.tick()
-    assert alert_names() == ["cache"]
-    without = harness(raw)
-    without.tick()
-    assert alert_names() == ["cache"]
-    for _ in range(2):  # A change that the subscription does not read shows that nobody declares it.
-        later(without, 2 * GONE_AFTER)
-        without.drop(RAW, NEXT_DAY, "k,n\na,1\n")
-        without.tick()
-    assert alert_names() == []
 
 
 @each_case(
