@@ -208,12 +208,21 @@ def remove_upto(connection: sa.Connection, name: str, sequence: int) -> int:
     return connection.execute(removed).rowcount
 
 
+def pause_after(tries: int) -> timedelta:
+    """Return the pause after so many failed tries in a row."""
+    return min(FIRST_PAUSE * 2 ** min(tries - 1, 10), LONGEST_PAUSE)
+
+
 def failed(connection: sa.Connection, head: Delivery, now: datetime, error: FeedAssetsError) -> None:
     """Record a failed try and the time of the next one. Only refusals and wrong settings are counted."""
     counts = not isinstance(error, DeliveryFailed) or isinstance(error, DeliveryRefused)
     refusals = head.refusals + counts
-    pause = min(FIRST_PAUSE * 2 ** min(head.tries, 10), LONGEST_PAUSE)
-    values = {"due": now + pause, "tries": head.tries + 1, "refusals": refusals, "error": in_short(error)}
+    values = {
+        "due": now + pause_after(head.tries + 1),
+        "tries": head.tries + 1,
+        "refusals": refusals,
+        "error": in_short(error),
+    }
     values |= {"is_down": isinstance(error, DeliveryTargetDown), "is_dead": refusals >= REFUSALS}
     connection.execute(sa.update(delivery).where(_IS_BOUND).values(values), _bound([head]))
 

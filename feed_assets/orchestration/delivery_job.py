@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from random import SystemRandom
 from time import monotonic
 
@@ -40,6 +41,11 @@ SHARE_SECONDS = 1.0
 
 _FILL_SHARE, _SHARE = 0.4, 0.8
 """Shares of a tick's time after which no new changes are read, and no new delivery begins."""
+
+
+_FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_MOST_FAILURES = 10
+"""Number of failed runs that are counted. After so many, the pause is the longest one."""
 
 
 class Deliver(dg.Config):
@@ -120,13 +126,13 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
         waiting = deque(SystemRandom().sample(webhooks, len(webhooks)))  # No webhook is always the last one.
         share = partial(_in_shares, waiting, post, out_of_time)
         delivered = sum(each.result() for each in [threads.submit(share) for _ in range(AT_ONCE)])
+    requests = [each for one in filled for each in _requests(context.instance, ledger, one, now, problems)]
     for subject, problem in delivery_alerts.keep(ledger, subscriptions, problems, now).items():
         context.log.warning(problem, extra={PROBLEM: subject})
-    requests = [
-        each for subscription in filled for each in _requests(context.instance, ledger, subscription, now)
-    ]
     done = f"{delivered} changes delivered to webhooks." if delivered else "No change is due for a webhook."
-    cursor = str(int(context.cursor or 0) + delivered + unread)  # `run --until-idle` goes on as long as the cursor moves.
+    cursor = str(
+        int(context.cursor or 0) + delivered + unread
+    )  # `run --until-idle` goes on as long as the cursor moves.
     return dg.SensorResult(run_requests=requests, skip_reason=None if requests else done, cursor=cursor)
 
 
@@ -165,14 +171,37 @@ def _clock(instance: dg.DagsterInstance) -> Callable[[], datetime]:
 
 
 def _requests(
-    instance: dg.DagsterInstance, ledger: Ledger, subscription: Subscription, now: datetime
+    instance: dg.DagsterInstance,
+    ledger: Ledger,
+    subscription: Subscription,
+    now: datetime,
+    problems: dict[str, str],
 ) -> list[dg.RunRequest]:
-    """Return the run request of a subscription whose view or statement is due, unless it has a run in progress."""
+    """Return the run request of a subscription whose view or statement is due, unless it has a run in progress.
+
+    If its last runs failed, add this to `problems`, and request the next one only after a pause.
+    """
     if isinstance(subscription.target, Webhook):
         return []
+    name = subscription.name
     with ledger.read() as connection:
-        is_due = outbox.is_due(connection, subscription.name, now, one_lane=subscription.target.one_lane)
-    if not is_due or has_unfinished(instance, JOB, TAG, subscription.name):
+        is_due = outbox.is_due(connection, name, now, one_lane=subscription.target.one_lane)
+    if not is_due or has_unfinished(instance, JOB, TAG, name):
         return []
-    config = dg.RunConfig(ops={OP: Deliver(subscription=subscription.name)})
-    return [dg.RunRequest(job_name=JOB, run_config=config, tags={TAG: subscription.name})]
+    if failed := _last_failures(instance, name):
+        count = f"{len(failed)} runs" if len(failed) > 1 else "run"
+        problems[delivery_alerts.key_of(subscription)] = (
+            f"the last {count} of the job {JOB} for the subscription {name} failed: see the log of run "
+            f"{failed[0].dagster_run.run_id}. It is tried again."
+        )
+        ended = failed[0].end_time or failed[0].update_timestamp.timestamp()
+        if now.timestamp() < ended + outbox.pause_after(len(failed)).total_seconds():
+            return []
+    config = dg.RunConfig(ops={OP: Deliver(subscription=name)})
+    return [dg.RunRequest(job_name=JOB, run_config=config, tags={TAG: name})]
+
+
+def _last_failures(instance: dg.DagsterInstance, name: str) -> list[dg.RunRecord]:
+    """Return the runs for a subscription that failed since the last success, newest first, up to `_MOST_FAILURES`."""
+    runs = instance.get_run_records(dg.RunsFilter(job_name=JOB, tags={TAG: name}), limit=_MOST_FAILURES)
+    return [*takewhile(lambda each: each.dagster_run.status in _FAILED, runs)]

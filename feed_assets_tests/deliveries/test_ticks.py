@@ -225,6 +225,24 @@ def test_a_statement_ends_after_its_time_also_if_the_server_does_not_end_it(
     assert message in str(failed.value)
 
 
+def test_a_run_that_fails_is_requested_again_only_after_a_pause_that_grows(monkeypatch):
+    def fail(*_arguments):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(delivery_job, "deliver", fail)
+    world = subscribed(("totals", Statement("SELECT 1", "main")))
+    world.drop(RAW, DAY, "k,n\na,1\n")
+    counts = []
+    for seconds in (0, 0, 6, 0, 1, 5):  # The runs end on the real clock, which does not move.
+        later(world, timedelta(seconds=seconds))
+        for _ in range(3):
+            world.tick()
+        counts.append(len([each for each in world.instance.get_runs() if each.job_name == "deliver"]))
+    assert counts == [1, 1, 2, 2, 2, 3]
+    (alert,) = alerts()
+    assert "the last 3 runs of the job deliver for the subscription totals failed: see the log of run" in alert
+
+
 def test_a_change_that_the_receiver_cannot_handle_does_not_stop_the_others(hook):
     world = subscribed(("cache", HOOK))
     for day in (DAY, NEXT_DAY):
