@@ -36,9 +36,10 @@ def run(
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    The steps are printed on stderr, and the end of each run on stdout. The exit code is 3 if partitions wait for a
-    person, and 4 if a service is not available. It is 1 if a run failed and is retried later, or if a ready partition
-    could not be built. It is also 1 if a dataset could not be decided, or a feed or event source could not be read.
+    The steps are printed on stderr, and the end of each run on stdout. The exit code is 3 if partitions, or changes for
+    a subscription, wait for a person, and 4 if a service is not available. It is 1 if a run failed and is retried
+    later, if a ready partition could not be built, or if a subscription is behind. It is also 1 if a dataset could not
+    be decided, or a feed or event source could not be read.
     Partitions that wait for compute resources (BUSY) do not change it.
     """
     with progress(STARTING_SPARK) as doing:
@@ -91,16 +92,38 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     busy = runner.waiting(State.WAITS_FOR_RESOURCES)
     again = runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
     waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
+    undelivered, behind = _undelivered(runner)
     teller.list("FAILING", failing)
     teller.list("UNDECIDED", undecided)
     teller.list("AGAIN", again)
+    teller.list("AGAIN", behind)
     teller.list("BUSY", busy, "it waits for resources")
     _say_who_waits(teller, waiting)
-    views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": again}
-    views |= {"busy": busy, "waits": waiting}
+    teller.list("WAITS", undelivered)
+    views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": {**again, **behind}}
+    views |= {"busy": busy, "waits": {**waiting, **undelivered}}
     return RanView(
         runs=tuple(teller.runs), ticks=ticks, **{name: UnfinishedView.of(each) for name, each in views.items()}
     )
+
+
+def _undelivered(runner: "Runner") -> "tuple[Mapping[str, str], Mapping[str, str]]":
+    """Return the subscriptions whose changes wait for a person, and those that wait for another try, with reasons."""
+    from feed_assets.orchestration.declare.on_change import subscriptions_of
+
+    declared = subscriptions_of(runner.definitions)
+    if not declared:
+        return {}, {}
+    from feed_assets.deliveries import delivery_alerts
+    from feed_assets.ledger.database import open_ledger
+    from feed_assets.settings import settings
+
+    for_person, again = delivery_alerts.unsolved(open_ledger(settings().ledger), declared)
+    return _named(for_person), _named(again)
+
+
+def _named(reasons: "Mapping[str, str]") -> "dict[str, str]":
+    return {f"subscription {name}": why for name, why in reasons.items()}
 
 
 def _say_who_waits(teller: Teller, waiting: "Mapping[Partition, str]") -> None:

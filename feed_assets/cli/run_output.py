@@ -69,11 +69,14 @@ class RanView(View):
 def alerts_once() -> Generator[None]:
     """Leave alerts out of the log if the command's lines already show them. Other channels still get them."""
     from feed_assets import alerts
+    from feed_assets.deliveries.delivery_alerts import UNDELIVERED
     from feed_assets.orchestration.ticks.tick import FAILING
     from feed_assets.orchestration.ticks.watch import AUDIT, PERSON, UNDECIDED
 
+    shown = (AUDIT, FAILING, PERSON, UNDECIDED, UNDELIVERED)
+
     def is_news(record: logging.LogRecord) -> bool:
-        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in (AUDIT, FAILING, PERSON, UNDECIDED)
+        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in shown
 
     logger = logging.getLogger(alerts.__name__)
     logger.addFilter(is_news)

@@ -37,13 +37,16 @@ class BacklogView(View):
     error: str | None
 
 
-class DeadView(View):
-    """A change that waits for a person."""
+class FailingView(View):
+    """A change whose last try failed. It waits for the next try at `due` (UTC), or for a person."""
 
     partition: str = Field(validation_alias="lane")
     transition: str = Field(validation_alias=AliasPath("event", "data", "transition"))
     time: str = Field(validation_alias=AliasPath("event", "time"))
     sequence: int
+    person: bool = Field(validation_alias="is_dead")
+    tries: int
+    due: datetime
     error: str | None
 
 
@@ -52,7 +55,7 @@ def ls(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A subscription; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List how many changes wait for each subscription. With NAME, list the changes that wait for a person."""
+    """List how many changes wait for each subscription. With NAME, list the changes whose last try failed, and why."""
     from feed_assets.deliveries import outbox
 
     with ledger_of_settings(makes=False).read() as connection:
@@ -61,8 +64,8 @@ def ls(
             show(BacklogView.each(backlogs), as_json, "" if backlogs else "no subscription has had a tick yet")
             return
         _check_known(connection, name)
-        dead, problem = outbox.dead(connection, name), outbox.problem(connection, name)
-    show(DeadView.each(dead), as_json, problem or "nothing waits for a person")
+        failing, problem = outbox.failing(connection, name), outbox.problem(connection, name)
+    show(FailingView.each(failing), as_json, problem or "the last try of each change was accepted, or there was none")
 
 
 @app.command()
@@ -90,7 +93,7 @@ def drop(
 
     With a partition, skip its next change, also if the target is still tried.
     """
-    from feed_assets.deliveries import delivery_alerts, outbox
+    from feed_assets.deliveries import delivery_alerts, outbox, positions
 
     if everything and partition is not None:
         raise InvalidName(f"found {partition} and --all: expected one of them. --all forgets the whole subscription.")
@@ -98,7 +101,7 @@ def drop(
     with ledger.write() as connection:
         if everything:
             _check_known(connection, name)
-            count = outbox.forget(connection, name)
+            count = positions.forget(connection, name)
         else:
             head = outbox.first(connection, name, partition) if partition else None
             chosen = [head] if head else _dead(connection, name, partition)

@@ -9,7 +9,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.delivery_targets import Subscription
-from feed_assets.deliveries import outbox
+from feed_assets.deliveries import outbox, positions
 from feed_assets.ledger import alerts, subscriptions
 from feed_assets.ledger.database import Ledger
 
@@ -47,6 +47,23 @@ def keep(
     return reasons
 
 
+def unsolved(ledger: Ledger, declared: Iterable[Subscription]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the subscriptions whose changes wait for a person, and those that wait for another try, with the reasons.
+
+    The second also has those with an open alert, such as after a failed run.
+    """
+    for_person, again = dict[str, str](), dict[str, str]()
+    with ledger.read() as connection:
+        opened = alerts.of_kind(connection, UNDELIVERED)
+        for each in declared:
+            reason = outbox.problem(connection, each.name)
+            if reason and outbox.has_dead(connection, each.name):
+                for_person[each.name] = reason
+            elif reason := reason or opened.get(key_of(each)):
+                again[each.name] = reason
+    return for_person, again
+
+
 def resolve_gone(ledger: Ledger, now: datetime) -> None:
     """Resolve the alerts of subscriptions that no code location declares."""
     with ledger.read() as connection:
@@ -59,7 +76,7 @@ def _gone(connection: sa.Connection, now: datetime) -> set[str]:
     keys = alerts.of_kind(connection, UNDELIVERED)
     if not keys:
         return set()
-    readers = outbox.readers(connection)
+    readers = positions.readers(connection)
     lagging = subscriptions.lagging(connection, now - subscriptions.GONE_AFTER)
     idle = {f"{dataset}|{name}" for subscriber, (name, dataset) in readers.items() if subscriber in lagging}
     names = {name for name, _ in readers.values()}

@@ -17,13 +17,11 @@ from feed_assets.core.errors import (
     DeliveryRefused,
     DeliveryTargetDown,
     FeedAssetsError,
-    InvalidDefinition,
     in_short,
 )
-from feed_assets.core.feeds import Feed
-from feed_assets.ledger import subscriptions
+from feed_assets.deliveries import positions
 from feed_assets.ledger.database import insert_into, insert_missing
-from feed_assets.ledger.tables import delivery, delivery_owner, delivery_turn, subscription
+from feed_assets.ledger.tables import delivery, delivery_turn
 
 REFUSALS = 5
 """Number of refusals after which a delivery waits for a person."""
@@ -36,13 +34,6 @@ HEADS_PER_STEP = 100
 
 REMOVED_PER_STEP = 10_000
 """Number of deliveries that one transaction removes after the refresh of a view."""
-
-_LISTENER = "delivered to "
-
-
-def _listener(name: str, dataset: Feed | str = "") -> str:
-    """Return the name under which a subscription reads the log, or its beginning."""
-    return f"{_LISTENER}{name} of {dataset}"
 
 
 @dataclass(frozen=True)
@@ -110,14 +101,13 @@ def is_due(connection: sa.Connection, name: str, now: datetime, *, one_lane: boo
 
 def problem(connection: sa.Connection, name: str) -> str | None:
     """Return why changes wait: the error that needs a person, or else the first error. Return None without errors."""
-    failing = sa.select(delivery).where(delivery.c.subscription == name, delivery.c.error.is_not(None))
-    first = _deliveries(connection, failing.order_by(delivery.c.is_dead.desc(), delivery.c.sequence).limit(1))
+    first = next(iter(failing(connection, name, limit=1)), None)
     if not first:
         return None
-    if not first[0].is_dead:
-        return f"the subscription {name} is behind: {first[0].error}"
+    if not first.is_dead:
+        return f"the subscription {name} is behind: {first.error}"
     return (
-        f"the subscription {name} waits for a person: {first[0].error} Repair the cause, then run `feed-assets "
+        f"the subscription {name} waits for a person: {first.error} Repair the cause, then run `feed-assets "
         f"subscriptions retry {name}`, or `subscriptions drop {name}` to skip these changes."
     )
 
@@ -141,6 +131,13 @@ def first(connection: sa.Connection, name: str, lane: str) -> Delivery | None:
     condition = (delivery.c.subscription == name) & (delivery.c.lane == lane)
     query = sa.select(delivery).where(condition).order_by(delivery.c.sequence).limit(1)
     return next(iter(_deliveries(connection, query)), None)
+
+
+def failing(connection: sa.Connection, name: str, *, limit: int | None = None) -> list[Delivery]:
+    """Return the deliveries whose last try failed: those that wait for a person first, then in order."""
+    condition = (delivery.c.subscription == name) & delivery.c.error.is_not(None)
+    query = sa.select(delivery).where(condition).order_by(delivery.c.is_dead.desc(), delivery.c.sequence)
+    return _deliveries(connection, query.limit(limit))
 
 
 def dead(connection: sa.Connection, name: str | None = None) -> list[Delivery]:
@@ -167,30 +164,25 @@ def backlogs(connection: sa.Connection) -> list[Backlog]:
         delivery.c.subscription,
         sa.func.count().label("waiting"),
         sa.func.sum(sa.case((delivery.c.is_dead, 1), else_=0)).label("dead"),
-        sa.func.max(delivery.c.error).label("error"),
     ).group_by(delivery.c.subscription)
     row_by_name = {row.subscription: row for row in connection.execute(counts)}
-    names = {name for name, _ in readers(connection).values()} | row_by_name.keys()
-    oldest = {name: _oldest(connection, name) for name in row_by_name}
+    names = {name for name, _ in positions.readers(connection).values()} | row_by_name.keys()
     return [
-        Backlog(name, row.waiting, row.dead, oldest[name], row.error)
+        Backlog(name, row.waiting, row.dead, _oldest(connection, name), _error(connection, name))
         if (row := row_by_name.get(name))
         else Backlog(name, 0, 0, "", None)
         for name in sorted(names)
     ]
 
 
-def readers(connection: sa.Connection) -> dict[str, tuple[str, str]]:
-    """Return the name and the dataset of each subscription that ever read the log, by its name as a subscriber."""
-    query = sa.select(subscription.c.subscriber).where(subscription.c.subscriber.startswith(_LISTENER))
-    parts = {name: name.removeprefix(_LISTENER).partition(" of ") for name in connection.execute(query).scalars()}
-    return {subscriber: (name, dataset) for subscriber, (name, _, dataset) in parts.items()}
-
-
 def _oldest(connection: sa.Connection, name: str) -> str:
     """Return the time of the oldest change that is not delivered."""
     query = sa.select(delivery.c.event).where(delivery.c.subscription == name).order_by(delivery.c.sequence).limit(1)
     return json.loads(connection.execute(query).scalar_one())["time"]
+
+
+def _error(connection: sa.Connection, name: str) -> str | None:
+    return next((each.error for each in failing(connection, name, limit=1)), None)
 
 
 def remove(connection: sa.Connection, done: Sequence[Delivery]) -> None:
@@ -241,45 +233,6 @@ def retry(connection: sa.Connection, chosen: Collection[Delivery], now: datetime
     values = {"due": now, "tries": 0, "refusals": 0, "error": None, "is_down": False, "is_dead": False}
     if chosen:
         connection.execute(sa.update(delivery).where(_IS_BOUND).values(values), _bound(chosen))
-
-
-def forget(connection: sa.Connection, name: str) -> int:
-    """Remove a subscription with all its deliveries. Return the number of deliveries."""
-    removed = connection.execute(sa.delete(delivery).where(delivery.c.subscription == name)).rowcount
-    for table in (delivery_turn, delivery_owner):
-        connection.execute(sa.delete(table).where(table.c.subscription == name))
-    its_rows = subscription.c.subscriber.startswith(_listener(name), autoescape=True)
-    connection.execute(sa.delete(subscription).where(its_rows))
-    return removed
-
-
-def position(connection: sa.Connection, name: str, dataset: Feed) -> int | None:
-    """Return the number of the last change that a subscription has read. Return None for a new subscription.
-
-    Raise InvalidDefinition if a subscription of this name has read changes of another dataset.
-    """
-    beginning, rows = _listener(name), sa.select(subscription.c.subscriber, subscription.c.position)
-    its_rows = rows.where(subscription.c.subscriber.startswith(beginning, autoescape=True))
-    position_by_dataset = {row.subscriber.removeprefix(beginning): row.position for row in connection.execute(its_rows)}
-    if other := position_by_dataset.keys() - {str(dataset)}:
-        raise InvalidDefinition(
-            f"the subscription {name} of {dataset} has the name of one of {min(other)}: rename it. If the other one is "
-            f"no longer declared, run `feed-assets subscriptions drop {name} --all`."
-        )
-    return position_by_dataset.get(str(dataset))
-
-
-def advance(connection: sa.Connection, name: str, dataset: Feed, before: int | None, reached: int) -> bool:
-    """Move a subscription's position in the log from `before` to `reached`.
-
-    Return False if another process has moved it meanwhile.
-    """
-    its_key = {"subscriber": _listener(name, dataset), "feed": subscriptions.ALL}
-    if before is None:
-        first = insert_into(connection, subscription).values(**its_key, position=reached).on_conflict_do_nothing()
-        return bool(connection.execute(first).rowcount)
-    moved = sa.update(subscription).filter_by(**its_key, position=before).values(position=reached)
-    return bool(connection.execute(moved).rowcount)
 
 
 def take_turn(connection: sa.Connection, name: str, holder: str, now: datetime, until: datetime) -> bool:

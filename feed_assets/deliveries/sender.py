@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from feed_assets.core.delivery_targets import Statement, Subscription, Target, Webhook
 from feed_assets.core.errors import DeliveryRefused, DeliveryTargetDown, FeedAssetsError
-from feed_assets.deliveries import outbox, sql_delivery, webhook
+from feed_assets.deliveries import outbox, positions, sql_delivery, webhook
 from feed_assets.deliveries.changes import DatasetChange, changes_between
 from feed_assets.deliveries.outbox import Delivery
 from feed_assets.ledger import log
@@ -43,7 +43,7 @@ def fill(
     name, dataset = subscription.name, subscription.dataset
     while True:
         with ledger.read() as connection:
-            upto, after = log.last(connection), outbox.position(connection, name, dataset)
+            upto, after = log.last(connection), positions.position(connection, name, dataset)
             begin = upto if after is None else after
             changes = changes_between(connection, subscription, begin, upto, limit=CHANGES_PER_STEP)
         is_last = len(changes) < CHANGES_PER_STEP
@@ -52,7 +52,7 @@ def fill(
         if after == reached:
             return True
         with ledger.write() as connection:
-            if not outbox.advance(connection, name, dataset, after, reached):
+            if not positions.advance(connection, name, dataset, after, reached):
                 return True
             outbox.put(connection, new)
         if out_of_time():

@@ -321,7 +321,7 @@ class Runner:
         result = job.execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
-            run_config={**LOGS, **request.run_config},
+            run_config={**request.run_config, **LOGS},  # `dg.RunConfig` always has `loggers`, often an empty mapping.
             asset_selection=None if request.job_name else list(request.asset_selection or ()),
             tags={**request.tags, **tags, DRIVER: this_process()},
             raise_on_error=False,

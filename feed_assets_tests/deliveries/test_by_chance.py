@@ -10,7 +10,7 @@ import pytest
 from feed_assets.core.delivery_targets import RefreshView, Subscription, Webhook
 from feed_assets.core.errors import DeliveryFailed, DeliveryRefused, DeliveryTargetDown
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.deliveries import outbox, sender
+from feed_assets.deliveries import outbox, positions, sender
 from feed_assets.ledger import log
 from feed_assets.ledger.database import open_ledger
 
@@ -197,12 +197,12 @@ def without_a_turn(monkeypatch):
 
 def added_again(monkeypatch):
     """Move the position from wherever it is, so that a slow process adds changes again."""
-    advance = outbox.advance
+    advance = positions.advance
 
     def always(*arguments):
         return advance(*arguments) or True
 
-    monkeypatch.setattr(outbox, "advance", always)
+    monkeypatch.setattr(positions, "advance", always)
 
 
 @pytest.mark.parametrize("wrong", [lost_by_a_kill, passed_over, without_a_turn, added_again, not_read_again])

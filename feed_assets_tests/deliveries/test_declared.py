@@ -64,3 +64,15 @@ def test_two_subscriptions_of_one_name_are_refused():
     twice = [on_change(raw, name="cache", to=HOOK), on_change(raw, name="cache", to=Webhook("env:A", "env:B"))]
     with pytest.raises(Exception, match="cache"):
         with_automation(dg.Definitions(assets=[raw, *twice]))
+
+
+def test_a_subscription_to_a_dataset_that_is_not_declared_is_refused_with_the_names_that_are_near():
+    raw, sums = raw_feed(), sums_of(raw_feed())
+    subscription = on_change(raw_feed("t/rows/v1.0"), name="cache", to=HOOK)
+    with pytest.raises(InvalidDefinition) as refused:
+        with_automation(dg.Definitions(assets=[raw, sums, subscription]))
+    assert "the subscription cache is to t/rows/v1.0, which nobody declares here: is t/raw/v1.0 meant?" in str(
+        refused.value
+    )
+    with pytest.raises(InvalidDefinition, match=r"which nobody declares here: add the dataset to the definitions\."):
+        with_automation(dg.Definitions(assets=[subscription]))

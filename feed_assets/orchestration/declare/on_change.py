@@ -1,6 +1,7 @@
 """Declarations of subscriptions: targets that are notified of each change of a dataset."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 import dagster as dg
@@ -22,6 +23,7 @@ from feed_assets.core.delivery_targets import (
 )
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
+from feed_assets.core.feeds import Feed
 from feed_assets.core.sub_partitions import ALL
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import (
@@ -29,6 +31,7 @@ from feed_assets.orchestration.declare.declarations import (
     Foreign,
     StateTable,
     declaration_of,
+    declarations_of,
     specs_of,
 )
 from feed_assets.orchestration.declare.input_specs import Input
@@ -151,7 +154,10 @@ def _check_parameters(name: str, statement: Statement, dimensions: Sequence[str]
 
 
 def subscriptions_of(definitions: dg.Definitions) -> list[Subscription]:
-    """Return the subscriptions in some definitions. Raise InvalidDefinition if two have the same name."""
+    """Return the subscriptions in some definitions.
+
+    Raise InvalidDefinition if two have the same name, or if the definitions do not have the dataset of one.
+    """
     by_name: dict[str, Subscription] = {}
     for spec in specs_of(definitions):
         entry = spec.metadata.get(KEY)
@@ -160,4 +166,17 @@ def subscriptions_of(definitions: dg.Definitions) -> list[Subscription]:
             continue
         if by_name.setdefault(subscription.name, subscription) != subscription:
             raise InvalidDefinition(f"the subscription {subscription.name} is declared twice: rename one.")
+    if by_name:
+        _check_datasets(by_name.values(), {each.feed for each in declarations_of(definitions)})
     return [*by_name.values()]
+
+
+def _check_datasets(subscriptions: Iterable[Subscription], declared: Collection[Feed]) -> None:
+    """Raise InvalidDefinition for a subscription to a dataset that is not declared, with the names that are near."""
+    for each in subscriptions:
+        if each.dataset not in declared:
+            near = get_close_matches(str(each.dataset), sorted(map(str, declared)), 1)
+            cure = f"is {near[0]} meant?" if near else "add the dataset to the definitions."
+            raise InvalidDefinition(
+                f"the subscription {each.name} is to {each.dataset}, which nobody declares here: {cure}"
+            )
