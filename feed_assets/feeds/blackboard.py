@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
@@ -159,11 +160,17 @@ class Blackboard:
         matching = sorted((meta for meta in metas if meta["path"].startswith(begins)), key=lambda meta: meta["path"])
         yield from (matching[at : at + OBJECTS_PER_PAGE] for at in range(0, len(matching), OBJECTS_PER_PAGE))
 
-    def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
-        """Return the objects below `prefix` from the key `first` on. Return None if one request is not enough."""
+    def page_of_files(self, prefix: str, first: str, last: str = "") -> tuple[File, ...] | None:
+        """Return the objects below `prefix` from the key `first` on. Return None if one request is not enough.
+
+        A local disk stops after as many files as one request lists elsewhere, and skips the folders after `last`.
+        """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
-                page = next(iter(self._client.list(prefix, first[:-1])), ())
+                if self._root:
+                    page = [*islice(local_disk.objects(self._root, prefix, first[:-1], last), OBJECTS_PER_PAGE)]
+                else:
+                    page = next(iter(self._client.list(prefix, first[:-1])), ())
             except exceptions.InvalidPathError:  # obstore cannot list such a key.
                 return None
         is_last = len(page) < OBJECTS_PER_PAGE

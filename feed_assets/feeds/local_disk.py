@@ -129,10 +129,10 @@ def _no_file(key: str, above: int, name: str) -> Exception:
     return InvalidName(f"{key} is {_KINDS[kind]}, which is not part of a feed and is not followed. Remove it.")
 
 
-def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
+def objects(root: Path, prefix: str, after: str = "", last: str = "") -> Iterator["ObjectMeta"]:
     """Yield every regular file below a prefix whose key follows `after`, unsorted. Half-written files are included.
 
-    Files in folders deeper than DEPTH are skipped. `no_files` returns such folders.
+    Files in folders deeper than DEPTH are skipped. `no_files` returns such folders. Folders after `last` are skipped.
     """
     pending = [prefix.split("/") if prefix else []]
     while pending:
@@ -146,11 +146,17 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
             for entry in entries:
                 key = above + readable(entry.name)
                 if entry.is_dir(follow_symlinks=False):
-                    if len(segments) < DEPTH and (f"{key}/" > after or after.startswith(f"{key}/")):
+                    if len(segments) < DEPTH and _is_within(key, after, last):
                         pending.append([*segments, entry.name])
                 elif key > after and entry.is_file(follow_symlinks=False):
                     with suppress(FileNotFoundError):  # The file was removed meanwhile.
                         yield _meta(key, entry.stat(follow_symlinks=False))
+
+
+def _is_within(folder: str, after: str, last: str) -> bool:
+    """Return whether a folder may have files after `after`, and is not after the folder `last`, if there is one."""
+    is_behind = bool(last) and folder > last and not folder.startswith(f"{last}/")
+    return not is_behind and (f"{folder}/" > after or after.startswith(f"{folder}/"))
 
 
 def folders(root: Path, prefix: str) -> list[str]:

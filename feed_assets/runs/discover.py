@@ -9,11 +9,12 @@ from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidNam
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import updates
+from feed_assets.ledger import log, updates
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import get_cursor, put_cursors
+from feed_assets.runs.listing import Listing, name_of
 from feed_assets.runs.services import Services
-from feed_assets.runs.sync import sync
+from feed_assets.runs.sync import record, sync
 from feed_assets.runs.unchanged import unchanged
 
 RECENT = 10
@@ -75,6 +76,14 @@ def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool
 
 
 @dataclass(frozen=True)
+class _Known:
+    """The keys below a feed that the ledger has published updates of, and the last log change when they were read."""
+
+    as_of: int
+    keys: Sequence[str]
+
+
+@dataclass
 class _Look:
     """One pass over the names directly below a feed. Each name is a partition or contains partitions.
 
@@ -87,6 +96,8 @@ class _Look:
     feed: Feed
     out_of_time: Callable[[], bool]
     is_appendable: bool
+    listing: Listing | None = None
+    """The files of the newest names, if one request could list them."""
     as_before: dict[str, bool] = field(default_factory=dict[str, bool])
     """Known names that were compared with the ledger; True if the name is unchanged."""
     skipped: list[read.Skipped] = field(default_factory=list[read.Skipped])
@@ -102,11 +113,13 @@ class _Look:
 
         Return whether all names without a published update were visited.
         """
-        names, published = self._names(), {key.split("/", 1)[0] for key in self._published_keys}
+        names, published = self._names(), {name_of(key) for key in self._known.keys}
         strange = [name for name in names if name not in published]
         familiar = [name for name in names if name in published]
+        window = familiar[: RECENT + ROTATION]
+        self._list([name for name in strange[: RECENT + ROTATION] if name >= min(window, default="")] + window)
         is_complete = self._go_round("looked through", strange, len(strange))
-        self._compare(familiar[: RECENT + ROTATION])
+        self._compare(window)
         recent = self._visit(familiar[:RECENT])
         self._go_round("looked again through", familiar[recent:], ROTATION, are_known=True)
         read.warn_skipped(self.feed, self.skipped)
@@ -132,9 +145,15 @@ class _Look:
         return [""] if any(map(is_update_id, names)) else names[::-1]
 
     @cached_property
-    def _published_keys(self) -> Sequence[str]:
+    def _known(self) -> _Known:
         with self.services.ledger.read() as connection:
-            return [*updates.published_keys(connection, self.feed)]
+            return _Known(log.last(connection), [*updates.published_keys(connection, self.feed)])
+
+    def _list(self, names: Sequence[str]) -> None:
+        """List all files of some names by one request. Batches of appendable feeds are visited one by one."""
+        has_all = self.listing and all(map(self.listing.has, names))
+        if names and not self.is_appendable and not has_all:
+            self.listing = Listing.of(self.board, self.feed, names)
 
     def _go_round(self, cursor: str, names: Sequence[str], most: int, *, are_known: bool = False) -> bool:
         """Visit at most `most` names, from where the last call ended. Return whether the round is complete."""
@@ -143,6 +162,7 @@ class _Look:
             position = get_cursor(connection, name) or ""
         turn = [each for each in names if each < position] or names
         if are_known:
+            self._list([each for each in turn[:most] if each not in self.as_before])
             self._compare(turn[:most])
         count = self._visit(turn[:most])
         ended = turn[count - 1] if count < len(turn) else ""
@@ -155,7 +175,9 @@ class _Look:
         """Determine which known names need no visit. Skip names that were compared before."""
         undecided = [name for name in names if name not in self.as_before]
         if undecided and not self.is_appendable:
-            unchanged_names = unchanged(self.services, self.feed, undecided, self._published_keys, self.out_of_time)
+            unchanged_names = unchanged(
+                self.services, self.feed, undecided, self._known.keys, self.listing, self.out_of_time
+            )
             self.as_before.update((name, name in unchanged_names) for name in undecided)
 
     def _visit(self, names: Sequence[str]) -> int:
@@ -171,12 +193,21 @@ class _Look:
         return len(names)
 
     def _sync(self, name: str) -> None:
+        if name not in self.as_before and self._record_listed(name):
+            return
         partitions = [*self._partitions(name)]
         for partition in partitions:
             sync(self.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
         if self.is_appendable:
             parents = {batch.parent for batch in partitions if batch.parent and batch.parent.key}
             self._sync_gone(parents, {batch.key for batch in partitions})
+
+    def _record_listed(self, name: str) -> bool:
+        """Record the updates of a new name as they were listed. Return False if the name must be visited."""
+        found = self.listing.valid_updates(name) if self.listing else []
+        for each in found:
+            record(self.services.ledger, read.Reading(each.partition, each, ()), self.services.now(), self._known.as_of)
+        return bool(found)
 
     def _partitions(self, name: str) -> Iterator[Partition]:
         """Yield the partitions of a name below the feed, and keep the names that are none."""

@@ -22,7 +22,7 @@ def sync(
     with ledger.read() as connection:
         as_of, recorded = log.last(connection), updates.newest(connection, [partition]).get(partition)
     reading = read.latest(board, partition, known_id=recorded.id if recorded else None)
-    return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
+    return reading, record(ledger, reading, now, as_of, is_batch=is_batch)
 
 
 def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
@@ -50,8 +50,8 @@ def sync_batches(
         recorded = batch_sets.pins_of(connection, [partition])[partition]
     reading = batch_set.latest(board, partition)
     for gone in {pin.partition for pin in recorded} - {each.partition for each in reading.batches}:
-        _record(ledger, read.Reading(gone, None, ()), now, as_of)
-    pins = [_record(ledger, each, now, as_of, is_batch=True) for each in reading.batches]
+        record(ledger, read.Reading(gone, None, ()), now, as_of)
+    pins = [record(ledger, each, now, as_of, is_batch=True) for each in reading.batches]
     return reading, tuple(pin for pin in pins if pin)
 
 
@@ -72,7 +72,8 @@ def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetR
     ]
 
 
-def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
+def record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
+    """Record what was read of a partition, when `as_of` was the last log change. Return the newest update's pin."""
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
     row = update_changes.sync(
         ledger, reading.partition, reading.update, reasons=reasons, now=now, as_of=as_of, is_batch=is_batch

@@ -130,15 +130,17 @@ def test_new_partitions_are_discovered_before_known_ones(old):
     assert newest(old, "2017-12-31") == new.id
 
 
-@pytest.mark.parametrize("more", [0, 200])
-def test_discovery_reads_a_limited_number_of_known_partitions_with_few_statements(old, more):
+@pytest.mark.parametrize(("more", "manifests"), [(0, 1), (400, RECENT + ROTATION)])
+def test_discovery_reads_a_limited_number_of_known_partitions_with_few_statements(old, more, manifests):
     for key in days(100 + more)[100:]:
         old.drop("1,x", key=key)
+    for number in range(1000 if more else 0):  # More than one request lists: each name is read by itself.
+        old.services.board.put(f"{RAW}/{days(500)[-1]}/20000101.000000/{number}", b"")
     discover_all(old.services, [RAW])
     counting, ledger = Counting.around(old.services.board), old.services.ledger
     with counted_statements(ledger.engine) as statements:
         discover(Services(counting.board, ledger, no_spark, lambda: NOW), [RAW], never)
-    assert len({key for name, key in counting.requests if name == "get"}) == RECENT + ROTATION == 50
+    assert len({key for name, key in counting.requests if name == "get"}) == manifests
     assert len(statements) <= 12
 
 

@@ -1,6 +1,8 @@
 """A foreign producer, and a blackboard that counts its requests and can call a function before one."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, field
 
 from feed_assets.core.feeds import Feed, Partition
@@ -59,6 +61,18 @@ class Counting:
     def delete(self, keys, /):
         self._passed("delete", tuple(keys))
         self.client.delete(keys)
+
+
+def with_operations(board: Blackboard) -> tuple[Blackboard, list[str]]:
+    """Return a second view of a blackboard, and a list to which each of its operations is added, such as `read KEY`."""
+    view, operations = copy(board), list[str]()
+
+    def noted(action: str, *keys: str, is_folder: bool = False) -> AbstractContextManager[None]:
+        operations.append(action)
+        return board._translated(action, *keys, is_folder=is_folder)
+
+    view._translated = noted  # type: ignore[method-assign]
+    return view, operations
 
 
 def write(board, update_id, manifest=b"2", files=("part-1.csv", "part-2.csv"), partition=MEN):
