@@ -83,6 +83,12 @@ class Blackboard:
         """Return whether names are listed in pages, so that a long listing costs more than one request."""
         return self._pages is not None
 
+    @property
+    def address(self) -> str:
+        """Return the store's address, which is equal in all processes. Return '' if the store has none."""
+        with self._translated("find the address"):
+            return stores.local_address(self._root) if self._root else self._pages.address if self._pages else ""
+
     def children(self, prefix: str) -> list[str]:
         """Return the names of the common prefixes one level under `prefix`, sorted; [] if there is no such prefix.
 

@@ -59,6 +59,11 @@ class S3Pages:
         self._made = dict[_Keys, Any]()
         """The client with the current credentials. This object shares it with all copies that `listing` returns."""
 
+    @property
+    def address(self) -> str:
+        """Return endpoint, bucket and prefix."""
+        return f"{self._client().meta.endpoint_url}/{self._bucket}/{self._root}"
+
     def listing(self) -> Self:
         """Return the same pages for one listing that begins now. In another team's bucket its time is limited."""
         if self._answers is None:

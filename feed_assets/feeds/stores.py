@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from os import environ
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -84,6 +85,12 @@ def local_root(url: str) -> Path | None:
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise InvalidName(f"{url!r} does not name a folder of this machine: expected file:///an/absolute/path.")
     return Path(url2pathname(parts.path))
+
+
+def local_address(root: Path) -> str:
+    """Return the address of a folder: its host, device and inode. Two hosts may have different folders at one path."""
+    status = root.stat()
+    return f"{gethostname()}:{status.st_dev}:{status.st_ino}"
 
 
 def s3_region(provider: "S3CredentialProvider") -> str:

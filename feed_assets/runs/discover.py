@@ -14,6 +14,7 @@ from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.runs.listing import Listing, name_of
 from feed_assets.runs.services import Services
+from feed_assets.runs.shared_discovery import SharedDiscovery
 from feed_assets.runs.sync import record, sync
 from feed_assets.runs.unchanged import unchanged
 
@@ -39,15 +40,34 @@ class Discovered:
 
 
 def discover(
-    services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool], appendable: Set[Feed] = frozenset()
+    services: Services,
+    feeds: Sequence[Feed],
+    out_of_time: Callable[[], bool],
+    appendable: Set[Feed] = frozenset(),
+    location: str = "",
 ) -> Discovered:
     """Record new partitions of foreign feeds, newest first, until the time is over.
 
     Then visit some known partitions, which may have newer updates (see `_Look`). The next call continues where this
     call stopped. Every batch of `appendable` feeds is synced. If a feed cannot be read, the other feeds are still
     visited. Raise the store's error if none of the feeds on our own blackboard can be read.
+
+    `location` names the code location. It skips the feeds that another one has just discovered at the same store, and
+    lets the others skip its own. Without a name, nothing is shared.
     """
-    return _each(services, feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
+    shared = SharedDiscovery.begin(services, location, appendable)
+
+    def look(feed: Feed) -> bool:
+        if shared.is_fresh(feed):
+            return True
+        is_complete = _Look(services, feed, out_of_time, feed in appendable).run()
+        if is_complete and not (location and out_of_time()):  # Known names are also visited only while there is time.
+            shared.add(feed)
+        return is_complete
+
+    discovered = _each(services, feeds, look)
+    shared.record()
+    return discovered
 
 
 def discover_all(services: Services, feeds: Sequence[Feed], appendable: Set[Feed] = frozenset()) -> Discovered:

@@ -36,7 +36,8 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record new valid updates of foreign feeds, and find missing updates of our own feeds."""
-    discovered = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
+    graph = tick.graph
+    discovered = discover(tick.services, graph.polled(), out_of_time, graph.appendable(), graph.location)
     tick.is_complete &= discovered.is_complete
     tick.problems |= {str(feed): f"the feed could not be read: {error}" for feed, error in discovered.failed.items()}
     _verify(tick, out_of_time)

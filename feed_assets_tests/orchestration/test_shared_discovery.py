@@ -1,0 +1,71 @@
+"""100 consumers in two code locations ask for 12 hours each: at most 5 % of these questions reach the store."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds import write
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import discoveries
+from feed_assets_tests.faults.proxied_boards import QUICK, credentials_of
+from feed_assets_tests.faults.proxy import proxied
+from feed_assets_tests.support.counted_blackboards import with_operations
+from feed_assets_tests.support.progress import print_progress
+from feed_assets_tests.support.two_locations import FIRST, RAW, Location
+
+HOURS, HOUR, SECOND = 12, timedelta(hours=1), timedelta(seconds=1)
+
+
+@pytest.fixture
+def on_disk(local_board) -> Iterator[tuple[Blackboard, Callable[[], int]]]:
+    """Yield a folder, and a function that returns the number of operations on it."""
+    board, operations = with_operations(local_board)
+    yield board, lambda: sum(action != "find the address" for action in operations)  # That reads no feed.
+
+
+@pytest.fixture
+def on_s3(s3_url, seaweedfs) -> Iterator[tuple[Blackboard, Callable[[], int]]]:
+    """Yield a bucket behind a proxy, and a function that returns the number of requests."""
+    with proxied(seaweedfs) as proxy:
+        endpoint, keys = proxy.server.endpoint, credentials_of(proxy.server)
+        yield (
+            Blackboard.open(s3_url, endpoint=endpoint, credentials=keys, patience=QUICK),
+            lambda: len(proxy.asked),
+        )
+
+
+def asked_and_called(board: Blackboard, called: Callable[[], int], locations: list[Location]) -> tuple[int, int]:
+    """Let 12 hours arrive, each before a tick of each location. Return the numbers of questions and of calls."""
+    questions = calls = 0
+    for number in range(HOURS):
+        now = FIRST + (number + 1) * HOUR
+        write.publish(board, Partition(RAW, f"{now - HOUR:%Y-%m-%d-%H:%M}"), {"part-1": b'{"k": "a"}\n'}, now)
+        before = called()
+        for location in locations:
+            now += SECOND
+            questions += len(location.tick(now))
+        calls += called() - before
+    print_progress(f"{questions:,} questions, {calls} calls of the store")
+    return questions, calls
+
+
+@pytest.fixture(params=["on_disk", "on_s3"])
+def day(request, ledger) -> Callable[[], tuple[int, int]]:
+    """Return a function that runs the day."""
+    board, called = request.getfixturevalue(request.param)
+    locations = [Location.of(name, 50, board, ledger) for name in ("ads", "shop")]
+    return lambda: asked_and_called(board, called, locations)
+
+
+def test_at_most_5_percent_of_the_questions_of_two_code_locations_reach_the_store(day):
+    questions, calls = day()
+    assert questions == 100 * HOURS == 1_200
+    assert calls <= 0.05 * questions
+
+
+def test_code_locations_that_share_nothing_miss_the_5_percent(day, monkeypatch):
+    monkeypatch.setattr(discoveries, "fresh_by_others", lambda *_: set())
+    questions, calls = day()
+    assert calls > 0.05 * questions
