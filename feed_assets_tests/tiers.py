@@ -192,6 +192,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_status_at_scale.py",
         "orchestration/test_what_yaml_refuses.py",
         "reading/test_races.py",
+        "runs/test_discovery_by_chance.py",
         "runs/test_killed.py",
         "runs/test_killed_by_events.py",
         "runs/test_notified_partitions.py::test_notifications_lost_doubled_or_reordered_end_where_the_listing_does",

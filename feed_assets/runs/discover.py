@@ -60,8 +60,9 @@ def discover(
     def look(feed: Feed) -> bool:
         if shared.is_fresh(feed):
             return True
-        is_complete = _Look(services, feed, out_of_time, feed in appendable).run()
-        if is_complete and not (location and out_of_time()):  # Known names are also visited only while there is time.
+        visit = _Look(services, feed, out_of_time, feed in appendable)
+        is_complete = visit.run()
+        if visit.is_whole:
             shared.add(feed)
         return is_complete
 
@@ -120,6 +121,8 @@ class _Look:
     """The files of the newest names, if one request could list them."""
     as_before: dict[str, bool] = field(default_factory=dict[str, bool])
     """Known names that were compared with the ledger; True if the name is unchanged."""
+    is_whole: bool = True
+    """False if the time was over, or if it was the rest of an earlier call: it proves nothing to others."""
     skipped: list[read.Skipped] = field(default_factory=list[read.Skipped])
     """Names that are no partitions. They are logged together."""
 
@@ -141,6 +144,7 @@ class _Look:
         is_complete = self._go_round("looked through", strange, len(strange))
         self._compare(window)
         recent = self._visit(familiar[:RECENT])
+        self.is_whole &= recent == len(familiar[:RECENT])
         self._go_round("looked again through", familiar[recent:], ROTATION, are_known=True)
         read.warn_skipped(self.feed, self.skipped)
         return is_complete
@@ -185,6 +189,7 @@ class _Look:
             self._list([each for each in turn[:most] if each not in self.as_before])
             self._compare(turn[:most])
         count = self._visit(turn[:most])
+        self.is_whole &= count == len(turn[:most]) and (are_known or len(turn) == len(names))
         ended = turn[count - 1] if count < len(turn) else ""
         if ended != position:
             with self.services.ledger.write() as connection:

@@ -9,6 +9,8 @@ from feed_assets.core.feeds import Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import discoveries
+from feed_assets.runs.discover import RECENT, ROTATION, discover
+from feed_assets.runs.services import Services
 from feed_assets_tests.faults.proxied_boards import QUICK, credentials_of
 from feed_assets_tests.faults.proxy import proxied
 from feed_assets_tests.support.counted_blackboards import with_operations
@@ -19,10 +21,10 @@ HOURS, HOUR, SECOND = 12, timedelta(hours=1), timedelta(seconds=1)
 
 
 @pytest.fixture
-def on_disk(local_board) -> Iterator[tuple[Blackboard, Callable[[], int]]]:
-    """Yield a folder, and a function that returns the number of operations on it."""
+def on_disk(local_board) -> tuple[Blackboard, Callable[[], int]]:
+    """Return a folder, and a function that returns the number of operations on it."""
     board, operations = with_operations(local_board)
-    yield board, lambda: sum(action != "find the address" for action in operations)  # That reads no feed.
+    return board, lambda: sum(action != "find the address" for action in operations)  # That reads no feed.
 
 
 @pytest.fixture
@@ -69,3 +71,30 @@ def test_code_locations_that_share_nothing_miss_the_5_percent(day, monkeypatch):
     monkeypatch.setattr(discoveries, "fresh_by_others", lambda *_: set())
     questions, calls = day()
     assert calls > 0.05 * questions
+
+
+def test_a_feed_of_many_partitions_is_shared_and_each_tick_alone_reads_the_store(on_disk, ledger):
+    board, called = on_disk
+    for number in range(RECENT + ROTATION + 10):
+        write.publish(board, Partition(RAW, f"{FIRST + number * HOUR:%Y-%m-%d-%H:%M}"), {"part-1": b"1"}, FIRST)
+    ads, shop = (Location.of(name, 1, board, ledger) for name in ("ads", "shop"))
+    calls = list[int]()
+    for location, seconds in ((ads, 0), (shop, 4), (ads, 4), (shop, 8), (ads, 12), (shop, 17)):
+        before = called()
+        location.tick(FIRST + 100 * HOUR + seconds * SECOND)
+        calls.append(called() - before)
+    assert [count > 0 for count in calls] == [True, False, True, False, True, True]
+
+
+def test_another_store_or_batches_in_place_of_partitions_are_not_shared(on_disk, ledger, tmp_path):
+    board, _ = on_disk
+    write.publish(board, Partition(RAW, "2026-01-01-00:00"), {"part-1": b"1"}, FIRST)
+    Location.of("ads", 1, board, ledger).tick(FIRST + HOUR)
+    other, operations = with_operations(Blackboard.open((tmp_path / "other").as_uri(), create=True))
+    services = Services(other, ledger, lambda: None, lambda: FIRST + HOUR)
+    discover(services, [RAW], lambda: False, location="shop/made")
+    assert f"list {RAW}/" in operations
+    as_batches, operations = with_operations(board)
+    services = Services(as_batches, ledger, lambda: None, lambda: FIRST + HOUR)
+    discover(services, [RAW], lambda: False, {RAW}, location="shop/made")
+    assert f"list {RAW}/" in operations

@@ -63,11 +63,17 @@ class Counting:
         self.client.delete(keys)
 
 
-def with_operations(board: Blackboard) -> tuple[Blackboard, list[str]]:
-    """Return a second view of a blackboard, and a list to which each of its operations is added, such as `read KEY`."""
+def with_operations(
+    board: Blackboard, before: Callable[[str], object] = lambda _: None
+) -> tuple[Blackboard, list[str]]:
+    """Return a second view of a blackboard, and a list to which each of its operations is added, such as `read KEY`.
+
+    `before` is called before each operation.
+    """
     view, operations = copy(board), list[str]()
 
     def noted(action: str, *keys: str, is_folder: bool = False) -> AbstractContextManager[None]:
+        before(action)
         operations.append(action)
         return board._translated(action, *keys, is_folder=is_folder)
 
