@@ -96,7 +96,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_resources.py",
         "orchestration/test_resources_shown.py",
         "orchestration/test_targets_by_hand.py",
-        "orchestration/test_shared_discovery.py",
+        "faults/test_shared_discovery.py",
         "orchestration/test_storage.py",
         "sources/test_silent_databases.py",
         "test_secret_stores.py",

@@ -35,7 +35,7 @@ def fresh_by_others(connection: sa.Connection, location: str, now: datetime) -> 
     A discovery from the future does not count: a clock was wrong. Nor do its own: a code location that is alone
     discovers in each tick.
     """
-    others = sa.select(cursor.c.value).where(cursor.c.name.startswith(_BY), cursor.c.name != f"{_BY}{location}")
-    discoveries = [json.loads(value) for value in connection.execute(others).scalars()]
+    by_others = sa.select(cursor.c.value).where(cursor.c.name.startswith(_BY), cursor.c.name != f"{_BY}{location}")
+    discoveries = [json.loads(value) for value in connection.execute(by_others).scalars()]
     fresh = [each for each in discoveries if now - FRESH_FOR < datetime.fromisoformat(each["at"]) <= now]
     return {address for each in fresh for address in each["addresses"]}

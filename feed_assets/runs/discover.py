@@ -57,16 +57,16 @@ def discover(
     """
     shared = SharedDiscovery.begin(services, location, appendable)
 
-    def look(feed: Feed) -> bool:
+    def discover_feed(feed: Feed) -> bool:
         if shared.is_fresh(feed):
             return True
-        visit = _Look(services, feed, out_of_time, feed in appendable)
-        is_complete = visit.run()
-        if visit.is_whole:
+        look = _Look(services, feed, out_of_time, feed in appendable)
+        is_complete = look.run()
+        if look.is_whole:
             shared.add(feed)
         return is_complete
 
-    discovered = _each(services, feeds, look)
+    discovered = _each(services, feeds, discover_feed)
     shared.record()
     return discovered
 
@@ -97,7 +97,7 @@ def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownUpdates:
     """The keys below a feed that the ledger has published updates of, and the last log change when they were read."""
 
     as_of: int
@@ -136,7 +136,7 @@ class _Look:
 
         Return whether all names without a published update were visited.
         """
-        names, published = self._names(), {name_of(key) for key in self._known.keys}
+        names, published = self._names(), {name_of(key) for key in self._known_updates.keys}
         strange = [name for name in names if name not in published]
         familiar = [name for name in names if name in published]
         window = familiar[: RECENT + ROTATION]
@@ -169,9 +169,9 @@ class _Look:
         return [""] if any(map(is_update_id, names)) else names[::-1]
 
     @cached_property
-    def _known(self) -> _Known:
+    def _known_updates(self) -> _KnownUpdates:
         with self.services.ledger.read() as connection:
-            return _Known(log.last(connection), [*updates.published_keys(connection, self.feed)])
+            return _KnownUpdates(log.last(connection), [*updates.published_keys(connection, self.feed)])
 
     def _list(self, names: Sequence[str]) -> None:
         """List all files of some names by one request. Batches of appendable feeds are visited one by one."""
@@ -201,7 +201,12 @@ class _Look:
         undecided = [name for name in names if name not in self.as_before]
         if undecided and not self.is_appendable:
             unchanged_names = unchanged(
-                self.services, self.feed, undecided, self._known.keys, self.listing, self.out_of_time
+                self.services,
+                self.feed,
+                undecided,
+                known_keys=self._known_updates.keys,
+                listing=self.listing,
+                out_of_time=self.out_of_time,
             )
             self.as_before.update((name, name in unchanged_names) for name in undecided)
 
@@ -229,10 +234,11 @@ class _Look:
 
     def _record_listed(self, name: str) -> bool:
         """Record the updates of a new name as they were listed. Return False if the name must be visited."""
-        found = self.listing.valid_updates(name) if self.listing else []
-        for each in found:
-            record(self.services.ledger, read.Reading(each.partition, each, ()), self.services.now(), self._known.as_of)
-        return bool(found)
+        valid_updates = self.listing.valid_updates(name) if self.listing else []
+        for update in valid_updates:
+            reading = read.Reading(update.partition, update, ())
+            record(self.services.ledger, reading, self.services.now(), self._known_updates.as_of)
+        return bool(valid_updates)
 
     def _partitions(self, name: str) -> Iterator[Partition]:
         """Yield the partitions of a name below the feed, and keep the names that are none."""

@@ -44,8 +44,8 @@ class Listing:
     @cached_property
     def _by_name(self) -> Mapping[str, list[Update]]:
         updates: dict[str, list[Update]] = {}
-        for each in self.newest.values():
-            updates.setdefault(name_of(each.partition.key), []).append(each)
+        for partition, update in self.newest.items():
+            updates.setdefault(name_of(partition.key), []).append(update)
         return updates
 
     @cached_property

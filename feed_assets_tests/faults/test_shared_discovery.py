@@ -1,6 +1,6 @@
 """100 consumers in two code locations ask for 12 hours each: at most 5 % of these questions reach the store."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -11,8 +11,6 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import discoveries
 from feed_assets.runs.discover import RECENT, ROTATION, discover
 from feed_assets.runs.services import Services
-from feed_assets_tests.faults.proxied_boards import QUICK, credentials_of
-from feed_assets_tests.faults.proxy import proxied
 from feed_assets_tests.support.counted_blackboards import with_operations
 from feed_assets_tests.support.progress import print_progress
 from feed_assets_tests.support.two_locations import FIRST, RAW, Location
@@ -28,14 +26,10 @@ def on_disk(local_board) -> tuple[Blackboard, Callable[[], int]]:
 
 
 @pytest.fixture
-def on_s3(s3_url, seaweedfs) -> Iterator[tuple[Blackboard, Callable[[], int]]]:
-    """Yield a bucket behind a proxy, and a function that returns the number of requests."""
-    with proxied(seaweedfs) as proxy:
-        endpoint, keys = proxy.server.endpoint, credentials_of(proxy.server)
-        yield (
-            Blackboard.open(s3_url, endpoint=endpoint, credentials=keys, patience=QUICK),
-            lambda: len(proxy.asked),
-        )
+def on_s3(through, s3_proxy) -> tuple[Blackboard, Callable[[], int]]:
+    """Return a bucket behind a proxy, and a function that returns the number of requests."""
+    through.sweep("web/raw")
+    return through, lambda: len(s3_proxy.asked)
 
 
 def asked_and_called(board: Blackboard, called: Callable[[], int], locations: list[Location]) -> tuple[int, int]:
