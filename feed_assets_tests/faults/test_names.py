@@ -11,6 +11,10 @@ from feed_assets.core.feeds import Skipped, Update, why_invalid
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import feeds, history, latest, named, newer_versions, walk
 from feed_assets.feeds.write import claim, listed
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.runs.discover import discover
+from feed_assets.runs.services import Services
 from feed_assets_tests.faults.names import CASES, NEW, OLD, Layout
 from feed_assets_tests.faults.ways import latest_by_int, latest_without_count
 from feed_assets_tests.support.counted_blackboards import FEED, MEN
@@ -69,13 +73,25 @@ def said(board: Blackboard, ask) -> str:
     return re.sub(r", modified=datetime\.datetime\(.*?utc\)", "", re.sub(r"etag='+[^']*'+", "etag", found))
 
 
+def discovered(board: Blackboard, ledger: Ledger) -> str | None:
+    """Return the newest update in the ledger after two discoveries: the second one finds the partition known."""
+    for _ in range(2):
+        discover(Services(board, ledger, lambda: None, lambda: NOW), [FEED], lambda: False)
+    with ledger.read() as connection:
+        row = updates.newest(connection, [MEN]).get(MEN)
+    return row and row.id
+
+
 @pytest.mark.parametrize(("layout", "expected"), CASES.values(), ids=CASES)
-def test_local_disk_and_s3_give_the_tabled_answer(local_board, s3_board, tmp_path, s3_url, s3_env, layout, expected):
+def test_local_disk_and_s3_give_the_tabled_answer(
+    local_board, s3_board, ledger, tmp_path, s3_url, s3_env, layout, expected
+):
     on_disk(tmp_path / "black board", layout)
     on_s3(s3_env, s3_url, layout)
     for board in (local_board, s3_board):
         found = latest(board, MEN).update
         assert (found and found.id) == expected, board.url
+        assert discovered(board, ledger) == expected, board.url
     assert answers(local_board) == answers(s3_board)
 
 
