@@ -81,6 +81,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "deliveries",
         "core/test_learned_needs.py",
         "feeds/test_blackboard.py::test_a_server_that_is_down_is_unavailable_and_not_empty",
+        "feeds/test_hostile_stores.py",
         "feeds/test_shell_ends.py",
         "intake/test_connections.py",
         "intake/test_http.py",

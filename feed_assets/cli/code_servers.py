@@ -16,6 +16,9 @@ from dagster._grpc.client import DagsterGrpcClient
 LOOK_SECONDS = 5.0
 """Seconds between two looks at each code server."""
 
+_LONGEST_PAUSE = 60.0
+"""Seconds after which code that crashes at each start is tried again."""
+
 _LOAD_SECONDS = 180
 """Seconds in which a code server must have loaded its code. This is Dagster's own limit for a start."""
 
@@ -45,17 +48,18 @@ def kept_alive(origins: Sequence[CodeLocationOrigin]) -> Generator[None]:
 def _keep_alive(origin: GrpcServerCodeLocationOrigin, ended: threading.Event) -> None:
     """Start a code server again each time when it has worked and then crashed.
 
-    Code that has never worked since its start is not tried again, because it would most probably crash at each try.
+    Code that does not work just after its start is not tried again, because it would most probably crash at each try.
+    Code that crashes before the next look is tried again after a pause that grows.
     """
-    client, has_worked = origin.create_client(), False
-    while not ended.wait(LOOK_SECONDS):
+    client, has_worked, pause = origin.create_client(), False, LOOK_SECONDS
+    while not ended.wait(pause):
         if _answers(client):
-            has_worked = True
+            has_worked, pause = True, LOOK_SECONDS
         elif has_worked and _has_crashed(client):
-            has_worked = False
             _LOG.warning("the code server of %s has crashed, and starts again: see its log", origin.location_name)
             with suppress(DagsterUserCodeUnreachableError):  # Dagster also tries to end the crashed process.
                 client.reload_code(_LOAD_SECONDS)
+            has_worked, pause = _answers(client), min(2 * pause, _LONGEST_PAUSE)
 
 
 def _answers(client: DagsterGrpcClient) -> bool:

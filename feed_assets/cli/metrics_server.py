@@ -69,8 +69,10 @@ class _Server(HTTPServer):
     timeout = 1.0  # A signal to stop is seen after this time.
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (as http.server calls it)
-        """Write a line in place of a stack trace. Usually the client has closed the connection."""
-        say(f"metrics: a request was not answered: {sys.exc_info()[1]}", level="warning")
+        """Write a line in place of a stack trace. A client that has gone is worth none."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):
+            say(f"metrics: a request was not answered: {error}", level="warning")
 
 
 class _Answer(BaseHTTPRequestHandler):

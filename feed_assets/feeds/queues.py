@@ -84,7 +84,7 @@ class Queue:
 
         try:
             return answers_of(self.url, self.profile).within(ask)
-        except (BotoCoreError, ClientError, ValueError, OSError) as error:
+        except (BotoCoreError, ClientError, ValueError, OSError, RecursionError) as error:
             # Credentials may have been renewed. The next request makes a new client, which reads them again.
             _client.cache_clear()
             raise QueueUnavailable(

@@ -1,7 +1,7 @@
 """Pages of names on S3, from any name on. obstore can only list all names, or all objects after a key."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,9 @@ from feed_assets.feeds.stores import RequestLimits, s3_region
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3CredentialProvider
+
+_REQUESTS = ("ListObjectsV2", "GetObject", "HeadObject")
+"""The requests of this module, by the names that botocore's events use."""
 
 EMPTY_PAGES = 100
 """Most consecutive empty pages in a listing. A store may return some empty pages, but not endless ones."""
@@ -179,7 +182,7 @@ class S3Pages:
         timeout = self._patience.timeout
         retries = {"mode": "standard", "total_max_attempts": self._patience.retries + 1}
         style = {"addressing_style": "path"}  # obstore also puts the bucket's name into the path.
-        return connect(
+        client = connect(
             "s3",
             endpoint_url=self._endpoint,
             region_name=s3_region(self._provider),
@@ -188,6 +191,16 @@ class S3Pages:
             aws_session_token=token,
             config=Config(connect_timeout=timeout, read_timeout=timeout, retries=retries, s3=style),
         )
+        for request in _REQUESTS:  # The name of the request, because botocore's own handlers of all requests are later.
+            client.meta.events.register_first(f"before-parse.s3.{request}", _refuse_declarations)
+        return client
+
+
+def _refuse_declarations(response_dict: Mapping[str, Any], **_more: object) -> None:
+    """Raise ResponseParserError for XML with a DOCTYPE: expat before 2.7 crashes on nested entities. S3 sends none."""
+    body = response_dict.get("body")
+    if isinstance(body, bytes) and b"<!DOCTYPE" in body:
+        raise ResponseParserError("an answer with a DOCTYPE: expected one of S3")
 
 
 def stored_meta(key: str, size: int, etag: str | None, modified: datetime) -> "ObjectMeta":

@@ -47,6 +47,7 @@ _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pai
 _LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
 _KEY = re.compile(rb'"[ \t\r\n]*:')
 # Without `?`, an unclosed string would be scanned again from each of its quotes.
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
@@ -148,6 +149,7 @@ class _Window:
     def __init__(self, body: bytes) -> None:
         self._body, self._text, self._at = body.removeprefix(BOM_UTF8), "", 0
         self._end = self._passed = 0
+        self._has_many_values = False
         self._fill()
 
     @property
@@ -161,6 +163,7 @@ class _Window:
             text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
             self._passed += self._at
             self._text, self._at, self._end = self._text[self._at :] + text, 0, self._end + size
+            self._has_many_values = self._text.count(",") > VALUES
 
     def _skip_blanks(self) -> None:
         self._fill()
@@ -185,12 +188,27 @@ class _Window:
         """Return the next element's text and value. Raise ValueError if it is not valid JSON."""
         self._skip_blanks()
         start = self._at
+        if self._has_many_values:
+            self._check_values()
         try:
             value, self._at = _DECODER.raw_decode(self._text, start)
         except (ValueError, RecursionError) as error:
             longer = "" if self._is_last else f", or it has more than {2 * ROW_BYTES} bytes"
             raise ValueError(f"its element at character {self._passed + start}: {error}{longer}") from None
         return self._text[start : self._at], value
+
+    def _check_values(self) -> None:
+        """Raise ValueError if the next element has too many values. Parsed, each would take some hundred bytes."""
+        depth = commas = 0
+        for match in _JSON_TOKEN.finditer(self._text, self._at):
+            character = match[0][0]
+            depth += (character in "[{") - (character in "]}")
+            if depth <= 0:
+                return
+            commas += character == ","
+            if commas >= VALUES:
+                where = self._passed + self._at
+                raise ValueError(f"its element at character {where} has more than {VALUES} values")
 
     def check_end(self) -> None:
         """Raise ValueError if more text follows."""

@@ -29,6 +29,8 @@ EVENTS_PER_CALL = 5000
 """The most write events of one request. One transaction records them all."""
 
 _COLUMNS = Columns()
+_LARGE = 16_384
+"""Bytes of an event after which other requests have their turn."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,10 @@ class Calls:
         """
         now, read = self.services.now(), list[WriteEvent | Rejected]()
         for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
-            read += [_read(source, each, now) for each in sent]
+            for each in sent:
+                read.append(_read(source, each, now))
+                if len(each.raw) > _LARGE:
+                    await asyncio.sleep(0)
             if len(read) > EVENTS_PER_CALL:
                 raise RefusedRequest(
                     413, f"the body has more than {EVENTS_PER_CALL} events: send it in several requests"
@@ -136,4 +141,6 @@ def _why(read: WriteEvent | Rejected, refused: Mapping[str, str]) -> str | None:
     """Return the reason why an event was rejected, here or by the ledger. Return None if it was recorded."""
     if isinstance(read, Rejected):
         return read.reason
+    if not refused:  # To write an event as JSON again takes long.
+        return None
     return refused.get(Rejected(event_rejects.in_json(read), "").raw)

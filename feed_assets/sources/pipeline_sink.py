@@ -69,8 +69,9 @@ class SqlPipelines:
         """Publish a version in one transaction, as in PipelineSink."""
         with (
             translated(self.url, SinkUnavailable),
-            engine_to(self.url).begin() as connection,
+            engine_to(self.url).connect() as connection,
             answering(connection, PIPELINE_SECONDS),
+            connection.begin(),
         ):
             self._make(connection)
             if connection.dialect.name == "postgresql":  # The lock makes a second process wait for the first.

@@ -116,8 +116,9 @@ class SqlSink:
         """Publish in one transaction. Existing events stay as they are. Raise SinkUnavailable on failure."""
         with (
             translated(self.url, SinkUnavailable),
-            engine_to(self.url).begin() as connection,
+            engine_to(self.url).connect() as connection,
             answering(connection, SINK_SECONDS),
+            connection.begin(),
         ):
             self.publish_on(connection, [event for _, event in events])
         return ()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -78,3 +79,36 @@ def test_crashed_code_is_started_again_each_time_until_it_does_not_load(server, 
         client.reload_code(60)
         look_on()
         assert server_id(client)
+
+
+class FakeServer:
+    """A code server whose child answers or not, as the list says, one entry for each question."""
+
+    location_name = "of_somebody"
+
+    def __init__(self, ended, answers):
+        self.ended, self.answers, self.restarts = ended, answers, 0
+
+    def create_client(self):
+        return self
+
+    def heartbeat(self):
+        """Answer: the parent process always does."""
+
+    def ping(self, _):
+        if not self.answers.pop(0):
+            raise DagsterUserCodeUnreachableError("gone") from RuntimeError("StatusCode.UNAVAILABLE")
+
+    def reload_code(self, _):
+        self.restarts += 1
+        if not self.answers[1:]:
+            self.ended.set()
+
+
+def test_code_that_crashes_before_the_next_look_is_started_again_and_again(monkeypatch):
+    monkeypatch.setattr(code_servers, "LOOK_SECONDS", 0)
+    ended = threading.Event()
+    crash = [False, False, True]  # A look, the question to the parent, and the answer just after the restart.
+    server = FakeServer(ended, [True, *crash, *crash, *crash])
+    code_servers._keep_alive(server, ended)
+    assert server.restarts == 3

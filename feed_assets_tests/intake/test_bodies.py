@@ -254,7 +254,11 @@ def test_a_line_of_an_open_string_takes_no_longer_than_its_length():
 
 def test_a_list_that_is_longer_than_any_event_is_not_read():
     with pytest.raises(RefusedRequest, match="or it has more than 2097152 bytes"):
-        raws(b"[[" + b"[]," * ROW_BYTES + b"0]]", "array")
+        raws(b"[[" + b"[" * 3 * ROW_BYTES + b"]]", "array")
+    with pytest.raises(RefusedRequest, match="its element at character 4 has more than 100000 values"):
+        raws(b"[1, [" + b"[]," * ROW_BYTES + b"0]]", "array")
+    few = b'["' + b"," * VALUES + b'", [1, 2], "' + b"," * VALUES + b'"]'
+    assert len(raws(few, "array")) == 3
 
 
 @each_case("kind", ["lines", "array"])

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
 from feed_assets.core.isolation import failing_alone
 from feed_assets.ledger import sessions
+from feed_assets.sources import sinks
 from feed_assets.sources.databases import ANSWER_SECONDS, reading
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.sources.sql import SqlEvents
@@ -160,3 +161,19 @@ def test_megabytes_in_the_error_of_a_view_are_neither_kept_nor_searched(postgres
     with failing_alone(problems, "shop"):
         raise RuntimeError("x" * 30_000_000)
     assert len(problems["shop"]) < 10_000
+
+
+def test_a_trigger_at_the_commit_of_a_sink_has_the_same_time_limit(postgresql_url, monkeypatch):
+    sink = SqlSink(postgresql_url, "events")
+    sink.publish([(1, event(1, "timestamp"))])
+    with psycopg.connect(postgresql_url.replace("+psycopg", ""), autocommit=True) as owner:
+        owner.execute(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_sleep(600); RETURN NULL; END $$; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON events "
+            "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()"
+        )
+    monkeypatch.setattr(sinks, "SINK_SECONDS", 1)
+    began = monotonic()
+    with pytest.raises(SinkUnavailable, match="no answer within 1 s"):
+        sink.publish([(2, event(2, "timestamp"))])
+    assert monotonic() - began < SOON
