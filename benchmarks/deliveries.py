@@ -96,7 +96,7 @@ BENCHMARKS = [
         "deliveries",
         f"{CHANGES} changes through the outbox to a local webhook",
         "a bare loop of the same POSTs",
-        Goal(5),
+        Goal(4),
         20,
         5,
         to_a_webhook,

@@ -73,10 +73,10 @@ def alerts_once() -> Generator[None]:
     from feed_assets.orchestration.ticks.tick import FAILING
     from feed_assets.orchestration.ticks.watch import AUDIT, PERSON, UNDECIDED
 
-    shown = (AUDIT, FAILING, PERSON, UNDECIDED, UNDELIVERED)
+    by_lines = (AUDIT, FAILING, PERSON, UNDECIDED, UNDELIVERED)
 
     def is_news(record: logging.LogRecord) -> bool:
-        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in shown
+        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in by_lines
 
     logger = logging.getLogger(alerts.__name__)
     logger.addFilter(is_news)

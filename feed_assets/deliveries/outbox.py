@@ -246,6 +246,12 @@ def take_turn(connection: sa.Connection, name: str, holder: str, now: datetime, 
     return bool(connection.execute(upsert).rowcount)
 
 
+def has_turn(connection: sa.Connection, name: str, holder: str) -> bool:
+    """Return whether a process has the turn, also if its time is over."""
+    own = (delivery_turn.c.subscription == name) & (delivery_turn.c.holder == holder)
+    return bool(connection.scalar(sa.select(sa.exists().where(own))))
+
+
 def end_turn(connection: sa.Connection, name: str, holder: str) -> None:
     """End the turn of a process."""
     own = (delivery_turn.c.subscription == name) & (delivery_turn.c.holder == holder)

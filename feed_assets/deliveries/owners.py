@@ -50,9 +50,9 @@ def _owner(connection: sa.Connection, name: str) -> sa.Row[tuple[str, str, str, 
 
 
 def _refusal(subscription: Subscription, owner: sa.Row[tuple[str, str, str, datetime]] | None) -> InvalidDefinition:
-    who = f"the code location {owner.location}" if owner and owner.location else "another code location"
+    location = f"the code location {owner.location}" if owner and owner.location else "another code location"
     since = f", whose last tick was at {owner.seen:%H:%M:%S} UTC" if owner else ""
     return InvalidDefinition(
-        f"the subscription {subscription.name} of {subscription.dataset} is declared differently by {who}{since}: "
+        f"the subscription {subscription.name} of {subscription.dataset} is declared differently by {location}{since}: "
         "rename one of them. If you have changed the declaration, it is used two minutes after the last such tick."
     )

@@ -25,6 +25,9 @@ CHANGES_PER_STEP = 1000
 _MARGIN = timedelta(seconds=30)
 """Time that a turn lasts after the longest try. It also covers clocks that differ between hosts."""
 
+_AHEAD = timedelta(seconds=10)
+"""Time that a turn is taken ahead. So a quick target needs no write of the ledger before each try."""
+
 Describe = Callable[[DatasetChange], Mapping[str, Any]]
 """A function that returns the CloudEvent of a change."""
 
@@ -146,7 +149,7 @@ class _Turn:
         self._one_lane = subscription.target.one_lane
         look_ups = 2 * ANSWER_SECONDS if isinstance(subscription.target, Webhook) else 0
         self._lasts = timedelta(seconds=subscription.target.seconds + look_ups) + _MARGIN
-        self._is_taken = False
+        self._until: datetime | None = None
 
     def take(self, head: Delivery, now: datetime) -> list[Delivery] | None:
         """Take or prolong the turn before a try, and return the deliveries that one call to the target serves.
@@ -154,9 +157,13 @@ class _Turn:
         Of a view, return only the first and the last one: the call also serves those between.
         Return None if another process has the turn. Return [] if another process has tried `head` since it was read.
         """
-        with self._ledger.write() as connection:
-            self._is_taken = outbox.take_turn(connection, self._name, self._holder, now, now + self._lasts)
-            if not self._is_taken:
+        is_long_enough = self._until is not None and now + self._lasts <= self._until
+        with self._ledger.read() if is_long_enough else self._ledger.write() as connection:
+            if not is_long_enough:
+                until = now + self._lasts + _AHEAD
+                is_taken = outbox.take_turn(connection, self._name, self._holder, now, until)
+                self._until = until if is_taken else None
+            if not outbox.has_turn(connection, self._name, self._holder):
                 return None
             if self._one_lane:
                 return outbox.ends(connection, self._name)
@@ -164,6 +171,6 @@ class _Turn:
 
     def end(self) -> None:
         """End the turn. If the process is killed, the turn ends when its time is over."""
-        if self._is_taken:
+        if self._until:
             with self._ledger.write() as connection:
                 outbox.end_turn(connection, self._name, self._holder)

@@ -23,7 +23,7 @@ class Killed(BaseException):
     """The end of a process, which no handler of errors sees."""
 
 
-# A webhook's turn lasts 65 s. A process that stops for longer may be late: a change then arrives once more.
+# A webhook's turn lasts 65 s or more. A process that stops for longer may be late: a change then arrives once more.
 class World:
     """A target, and processes that deliver to it and die by chance."""
 

@@ -125,6 +125,18 @@ def test_one_refresh_of_a_view_removes_many_changes_in_few_statements(ledger, mo
     assert len(statements) < 30
 
 
+def test_a_process_with_a_turn_prolongs_it_only_before_it_may_end(ledger, monkeypatch):
+    """Each prolonging is a commit, which takes about as long as a request."""
+    hook = Subscription("cache", SALES, DEFAULT_TRANSITIONS, Webhook("env:URL", "env:SECRET"))
+    clock = [NOW]
+    monkeypatch.setattr(sender, "_send", lambda *_: clock.append(clock[-1] + timedelta(seconds=1)))
+    with ledger.write() as connection:
+        outbox.put(connection, [Delivery("cache", f"d{n}", n, {"n": n}, due=NOW) for n in range(1, 21)])
+    with counted_statements(ledger.engine) as statements:
+        assert sender.deliver(ledger, hook, lambda: clock[-1], lambda: False) == 20
+    assert len([each for each in statements if each.startswith("INSERT INTO delivery_turn")]) == 2
+
+
 def test_a_change_that_comes_during_a_refresh_stays_for_the_next_one(ledger, monkeypatch):
     view = Subscription("by_day", SALES, DEFAULT_TRANSITIONS, RefreshView("reports.by_day", "main"))
     groups = []
