@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from feed_assets.compaction.rewriting import Rewriting
 from feed_assets.core.batch_names import LEAST, Numbers, numbers_in, version_of
 from feed_assets.core.compact import UNSORTED, Compact
-from feed_assets.core.errors import UpdateChanged
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.errors import NoValidUpdate, UpdateChanged
+from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import batch_sets, claims, compacted
 from feed_assets.runs import reconcile
@@ -125,25 +125,31 @@ class _Compaction:
 
     def run(self, dagster_run: str | None) -> None:
         with alone(self.services, self.parent, dagster_run) as run_id:
-            read = [pin(self.services, each.partition, None) for each in self.pins]
-            self._refuse_others(tuple(pin for _, pin in read))
+            updates = self._read()
             with self.services.ledger.read() as connection:
                 after = batch_sets.last_id(connection, self.parent)
             rewriting = Rewriting(self.services, run_id, self.parent, self.into, self.policy)
             update_id = rewriting.claim(after, partial(self._record, run_id))
-            rewriting.publish(update_id, [update for update, _ in read], self._stage)
+            rewriting.publish(update_id, updates, self._stage)
 
     def _record(self, run_id: str, connection: sa.Connection, update_id: str) -> None:
         now = self.services.now()
         compacted.claim(connection, self.into, update_id, run_id=run_id, pins=self.pins, now=now)
 
-    def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
-        """Raise UpdateChanged if the newest update of a batch has changed since the compaction was planned."""
-        if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
+    def _read(self) -> list[Update]:
+        """Return the newest updates of the batches. Raise UpdateChanged if one is not the planned one, or invalid."""
+        try:
+            read = [pin(self.services, each.partition, None) for each in self.pins]
+        except NoValidUpdate as error:
+            raise UpdateChanged(f"{error} Nothing is published.") from error
+        if {pin.update_id for _, pin in read} != {pin.update_id for pin in self.pins}:
             raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Compact again.")
+        return [update for update, _ in read]
 
     def _stage(self, output: Output) -> None:
-        """Record the row count and the batches' joint version. Raise UpdateChanged if the batches had another count.
+        """Record the row count and the batches' joint version.
+
+        Raise UpdateChanged if the batches had another count, or one of them was invalidated meanwhile.
 
         Size and number of files are those of the batches: late data are weighed by them.
         """
@@ -158,3 +164,4 @@ class _Compaction:
             weight = {"size": sum(pin.size for pin in self.pins), "files": sum(pin.files for pin in self.pins)}
             claims.stage(connection, output.update, version_of(self.pins), records=written.records, **weight)
         self.services.on_step("statistics in the ledger")
+        self._read()

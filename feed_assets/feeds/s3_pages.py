@@ -196,7 +196,7 @@ class S3Pages:
         return client
 
 
-def _refuse_declarations(response_dict: Mapping[str, Any], **_more: object) -> None:
+def _refuse_declarations(response_dict: Mapping[str, Any], **_event: object) -> None:
     """Raise ResponseParserError for XML with a DOCTYPE: expat before 2.7 crashes on nested entities. S3 sends none."""
     body = response_dict.get("body")
     if isinstance(body, bytes) and b"<!DOCTYPE" in body:

@@ -88,7 +88,8 @@ def compact_job(declarations: Sequence[Declaration]) -> dg.JobDefinition:
                 for line in _compact(services, dataset, Partition(dataset.feed, key), context.run_id):
                     context.log.info(line)
         if problems:
-            raise dg.Failure("; ".join(problems.values()), allow_retries=False)
+            described = (f"{dataset.feed} {key}: {problem}" for key, problem in problems.items())
+            raise dg.Failure("; ".join(described), allow_retries=False)
 
     graph = dg.GraphDefinition(COMPACT, node_defs=[compact_partitions])
     described = "Merges small files of a dataset's partitions, with the same rows. No consumer runs because of it."

@@ -15,7 +15,7 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
     """Make a published and later invalidated update valid again, if its files are unchanged.
 
-    Invalid updates with the same rows, because one was compacted from the other, become valid first, oldest first.
+    Invalid updates with the same rows, because one was compacted from the other, become valid, too, oldest first.
 
     Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
     builds the partition, because that run may read the same rows. The update becomes valid on the blackboard first. If
@@ -24,9 +24,8 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
     """
     with services.ledger.read() as connection:
         same_rows = compacted_partitions.invalid_with_same_rows(connection, partition, update_id)
-    for each in sorted(same_rows):
-        _revalidate(services, partition, each)
-    return _revalidate(services, partition, update_id)
+    revalidated = {each: _revalidate(services, partition, each) for each in sorted({*same_rows, update_id})}
+    return revalidated[update_id]
 
 
 def _revalidate(services: Services, partition: Partition, update_id: str) -> Update:

@@ -5,6 +5,7 @@ import sqlalchemy as sa
 
 from feed_assets import Compact
 from feed_assets.compaction.batches import compact, groups_of
+from feed_assets.core.errors import UpdateChanged
 from feed_assets.ledger import batch_sets, compacted
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
@@ -12,7 +13,7 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
 from feed_assets_tests.support import sum_projects
-from feed_assets_tests.support.appended_world import OUTPUT, SALES, held, totals, world
+from feed_assets_tests.support.appended_world import OUTPUT, SALES, held, take_back, totals, world
 from feed_assets_tests.support.versioned_shop import Shop
 
 KEYS = "abcdefghijklmnop"
@@ -24,8 +25,9 @@ def shop(home, tmp_path):
     sum_projects.opened.close()
 
 
-def services():
+def services(during=lambda: None):
     def give(task):
+        during()
         return Given([row for each in task.updates["rows"] for row in rows_of(Services.of(settings()).board, each)])
 
     return Services.of(settings(), lambda: PlainMaker(give))
@@ -65,6 +67,16 @@ def test_late_data_weigh_a_range_as_its_batches(shop):
     compact(services(), OUTPUT, 2, apply=True)
     [after] = pins()
     assert (after.size, after.files) == (sum(each.size for each in before), sum(each.files for each in before))
+
+
+def test_a_batch_that_is_invalidated_meanwhile_does_not_get_into_the_range(shop):
+    by_job = world(shop, [])
+    for key in "abc":
+        shop.write(key)
+        by_job.run_until_idle()
+    with pytest.raises(UpdateChanged, match="Nothing is published"):
+        compact(services(lambda: take_back(by_job, "b00000002")), OUTPUT, 2, apply=True)
+    assert held() == {"b00000001": ["a"], "b00000003": ["c"]}
 
 
 def test_only_partitions_with_new_batches_are_looked_at(shop):
