@@ -104,7 +104,7 @@ def _read(board: Blackboard, file: File) -> FileColumns:
 
 
 def _refused(key: str, wrong: Sequence[Wrong]) -> str:
-    columns = shortened([f"{excerpt(name)}: {what}" for name, what in wrong], _SHOWN)
+    columns = shortened([f"{excerpt(name)}: {excerpt(what)}" for name, what in wrong], _SHOWN)
     return f"{key} has columns that not all readers support: {columns}. Have it published again without them."
 
 

@@ -215,15 +215,15 @@ def columns_of(
     try:
         column_types = {column["name"]: _base(column["type"]) for column in inspector.get_columns(table, schema)}
     except exc.NoSuchTableError:
-        table_names = (
-            ", ".join(sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])[:20]) or "none"
-        )
+        names = sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])[:20]
+        table_names = excerpt(", ".join(names)) or "none"
         raise SourceUnavailable(
             f"{where} has no table {name}: found {table_names}. Correct the name or the schema, or grant SELECT on it."
         ) from None
     if missing := [column for column in needed if column not in column_types]:
         raise SourceUnavailable(
-            f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(column_types)}. {cure}"
+            f"{where}: table {name} has no column {', '.join(missing)}: found {excerpt(', '.join(column_types))}. "
+            f"{cure}"
         )
     return column_types
 
