@@ -130,9 +130,8 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
     for subject, problem in delivery_alerts.keep(ledger, subscriptions, problems, now).items():
         context.log.warning(problem, extra={PROBLEM: subject})
     done = f"{delivered} changes delivered to webhooks." if delivered else "No change is due for a webhook."
-    cursor = str(
-        int(context.cursor or 0) + delivered + unread
-    )  # `run --until-idle` goes on as long as the cursor moves.
+    # `run --until-idle` goes on as long as the cursor moves.
+    cursor = str(int(context.cursor or 0) + delivered + unread)
     return dg.SensorResult(run_requests=requests, skip_reason=None if requests else done, cursor=cursor)
 
 

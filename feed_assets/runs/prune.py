@@ -85,16 +85,15 @@ def _stored_updates(services: Services, partition: Partition) -> tuple[StoredUpd
         recorded = pruned_updates.recorded_updates(connection, partition, stored[-1].id if stored else "")
         readers = pruned_updates.readers(connection, partition)
         replaced = compacted_partitions.replaced_updates(connection, partition)
-    return tuple(
-        replace(_with(each, recorded.get(each.id), readers.get(each.id)), compacted_from=replaced.get(each.id))
-        for each in stored
-    )
+    return tuple(_with(each, recorded.get(each.id), readers.get(each.id), replaced.get(each.id)) for each in stored)
 
 
-def _with(stored: StoredUpdate, recorded: tuple[str, str | None] | None, reader: str | None) -> StoredUpdate:
+def _with(
+    stored: StoredUpdate, recorded: tuple[str, str | None] | None, reader: str | None, replaced: str | None
+) -> StoredUpdate:
     state, run = recorded or (None, None)
     writer = run if state == updates.CLAIMED else None
-    return replace(stored, reader=reader, writer=writer, given_up=state == updates.PRUNED)
+    return replace(stored, reader=reader, writer=writer, given_up=state == updates.PRUNED, compacted_from=replaced)
 
 
 def _remove(

@@ -11,12 +11,10 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.pipelines import PipelineTable, together
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.sources.databases import answering, translated
 from feed_assets.sources.lineage_table import rows_of_file
-from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
+from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, text_of, writing
 
 PIPELINE_SECONDS = 5
 """Seconds for a database to accept a version. Events are published afterwards, even if the database takes too long."""
@@ -67,12 +65,7 @@ class SqlPipelines:
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
         """Publish a version in one transaction, as in PipelineSink."""
-        with (
-            translated(self.url, SinkUnavailable),
-            engine_to(self.url).connect() as connection,
-            answering(connection, PIPELINE_SECONDS),
-            connection.begin(),
-        ):
+        with writing(self.url, PIPELINE_SECONDS) as connection:
             self._make(connection)
             if connection.dialect.name == "postgresql":  # The lock makes a second process wait for the first.
                 # An advisory lock is not safe: any role that may connect could hold it.

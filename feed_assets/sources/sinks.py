@@ -5,7 +5,8 @@ Publishing the same events again changes nothing. So the caller may be killed be
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -114,12 +115,7 @@ class SqlSink:
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
         """Publish in one transaction. Existing events stay as they are. Raise SinkUnavailable on failure."""
-        with (
-            translated(self.url, SinkUnavailable),
-            engine_to(self.url).connect() as connection,
-            answering(connection, SINK_SECONDS),
-            connection.begin(),
-        ):
+        with writing(self.url, SINK_SECONDS) as connection:
             self.publish_on(connection, [event for _, event in events])
         return ()
 
@@ -230,6 +226,21 @@ def _lines(events: Sequence[Numbered]) -> bytes:
 def line_of(sequence: int, event: WriteEvent) -> bytes:
     """Return an event as one line of JSON, without the newline."""
     return json.dumps({"sequence": sequence, **_row(event)}).encode()
+
+
+@contextmanager
+def writing(url: str, seconds: float) -> Generator[sa.Connection]:
+    """Yield a connection for one transaction, which must end within `seconds`, its commit included.
+
+    Raise SinkUnavailable if the database fails. A trigger of the table's owner may run at the commit.
+    """
+    with (
+        translated(url, SinkUnavailable),
+        engine_to(url).connect() as connection,
+        answering(connection, seconds),
+        connection.begin(),
+    ):
+        yield connection
 
 
 @cache

@@ -11,9 +11,9 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets.testing import Given, PlainMaker, rows_of
+from feed_assets.testing import PlainMaker
 from feed_assets_tests.support import sum_projects
-from feed_assets_tests.support.appended_world import OUTPUT, SALES, held, take_back, totals, world
+from feed_assets_tests.support.appended_world import OUTPUT, SALES, compacted_rows, held, take_back, totals, world
 from feed_assets_tests.support.versioned_shop import Shop
 
 KEYS = "abcdefghijklmnop"
@@ -28,7 +28,7 @@ def shop(home, tmp_path):
 def services(during=lambda: None):
     def give(task):
         during()
-        return Given([row for each in task.updates["rows"] for row in rows_of(Services.of(settings()).board, each)])
+        return compacted_rows(task)
 
     return Services.of(settings(), lambda: PlainMaker(give))
 

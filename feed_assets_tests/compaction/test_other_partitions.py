@@ -15,9 +15,9 @@ from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
-from feed_assets.testing import Given, PlainMaker, rows_of
+from feed_assets.testing import PlainMaker, rows_of
 from feed_assets_tests.support import sum_projects
-from feed_assets_tests.support.appended_world import beside
+from feed_assets_tests.support.appended_world import beside, compacted_rows
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, chain, rows
 from feed_assets_tests.support.versioned_shop import Shop
 
@@ -33,10 +33,7 @@ def closing(home):
 
 
 def services():
-    def give(task):
-        return Given([row for each in task.updates["rows"] for row in rows_of(Services.of(settings()).board, each)])
-
-    return Services.of(settings(), lambda: PlainMaker(give))
+    return Services.of(settings(), lambda: PlainMaker(compacted_rows))
 
 
 def ledger():

@@ -20,12 +20,13 @@ from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
-from feed_assets.testing import Given, PlainMaker, rows_of
+from feed_assets.testing import Given, PlainMaker
 from feed_assets_tests.orchestration.kept import keep, restore
 from feed_assets_tests.support.appended_world import (
     OUTPUT,
     SALES,
     beside,
+    compacted_rows,
     held,
     known,
     ledger,
@@ -64,8 +65,7 @@ def batched(kept, shop, told, home):
 
 def services(rows=None, ahead=timedelta()):
     def give(task):
-        found = [row for update in task.updates["rows"] for row in rows_of(_board(), update)]
-        return Given(found if rows is None else rows)
+        return compacted_rows(task) if rows is None else Given(rows)
 
     found = Services.of(settings(), lambda: PlainMaker(give))
     return replace(found, now=lambda: utc_now() + ahead)

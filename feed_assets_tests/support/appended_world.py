@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset
+from feed_assets.compaction.arrangement import ROWS
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import batch_set, read
@@ -21,14 +22,19 @@ OUTPUT = Partition(SALES, "")
 RELOADS = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
 
 
+def compacted_rows(task) -> Given:
+    """Return the rows that a compaction reads."""
+    return Given([row for update in task.updates[ROWS] for row in rows_of(open_board(settings()), update)])
+
+
 def world(shop, told, *, during=lambda: None, compact=None, **options):
     """Build orders -> lines (a batch for each increment) -> totals of all rows."""
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
     options = {"plans": RELOADS, **options}
 
     def give(task):
-        if "rows" in task.updates:  # A compaction.
-            return Given([row for update in task.updates["rows"] for row in rows_of(open_board(settings()), update)])
+        if ROWS in task.updates:
+            return compacted_rows(task)
         if task.recipe.feed != SALES:
             found = [row for update in task.updates["lines"] for row in rows_of(open_board(settings()), update)]
             return Given([{"keys": ",".join(sorted(row["key"] for row in found))}])
