@@ -24,7 +24,7 @@ from feed_assets.deliveries.sender import deliver, fill
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.orchestration.decide.requests import has_unfinished
 from feed_assets.orchestration.ticks.change_events import event_of
-from feed_assets.orchestration.ticks.tick import PROBLEM, Budget, graph_of
+from feed_assets.orchestration.ticks.tick import PROBLEM, Budget, graph_of, location_of
 from feed_assets.settings import settings
 
 SENSOR, JOB, OP = "subscriptions", "deliver", "deliver_changes"
@@ -103,9 +103,7 @@ def _tick(context: dg.SensorEvaluationContext, subscriptions: Sequence[Subscript
     budget = Budget(settings().tick_seconds)
     out_of_time, filled_enough = budget.out_of_time(_SHARE), budget.out_of_time(_FILL_SHARE)
     clock, problems = _clock(context.instance), dict[str, str]()
-    now = clock()
-    origin = context.code_location_origin
-    location = origin.location_name if origin else ""
+    now, location = clock(), location_of(context)
 
     def put(subscription: Subscription) -> bool:
         """Return whether changes are left in the log."""

@@ -52,8 +52,8 @@ def discover(
     call stopped. Every batch of `appendable` feeds is synced. If a feed cannot be read, the other feeds are still
     visited. Raise the store's error if none of the feeds on our own blackboard can be read.
 
-    `location` names the code location. It skips the feeds that another one has just discovered at the same store, and
-    lets the others skip its own. Without a name, nothing is shared.
+    `location` names the code location, in a tick of the daemon. It skips the feeds that another one has just discovered
+    at the same store, and lets the others skip its own. Without a name, nothing is shared.
     """
     shared = SharedDiscovery.begin(services, location, appendable)
 

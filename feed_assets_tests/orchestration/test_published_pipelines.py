@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
 
 from feed_assets import ByEvents, EventSource, event_table, feed_asset, foreign_feed
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import alerts, discoveries, due
+from feed_assets.ledger import alerts, due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.pipeline_tables import consumer_of, published
@@ -161,15 +160,13 @@ def test_pipelines_are_published_on_a_change_and_not_at_each_tick(beta, place):
     assert len({json.dumps(sorted(map(str, version.items()))) for version in place.versions()}) == 3 - 2
 
 
-def test_a_kill_between_pipelines_and_events_misleads_no_reader(beta, gamma, consumer, place, monkeypatch):
+def test_a_kill_between_pipelines_and_events_misleads_no_reader(beta, gamma, consumer, place):
     beta.run(before := makes())
     after = makes("picked")
     with beta.at_work():
         sink = open_sink(place.setting, before.board)
         graph = Graph(after.definitions.resolve_asset_graph())
         assert pipelines_beside(sink).publish(published(graph), after.now())
-    # Its other datasets make it another code location, which would use for 5 s what the first one has seen.
-    monkeypatch.setattr(discoveries, "FRESH_FOR", timedelta())
     half_way(beta, after, DAY, rows(1))
     assert gamma.run(consumer) == []
     beta.run(after)

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import dagster as dg
 import sqlalchemy as sa
+from dagster._core.remote_origin import InProcessCodeLocationOrigin
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed
@@ -42,6 +44,7 @@ def definitions(location: str, consumers: int) -> dg.Definitions:
 class Location:
     """A code location with its view of the store. No run is launched."""
 
+    name: str
     graph: Graph
     board: Blackboard
     ledger: Ledger
@@ -49,13 +52,13 @@ class Location:
     @classmethod
     def of(cls, name: str, consumers: int, board: Blackboard, ledger: Ledger) -> "Location":
         """Return a code location with so many consumers."""
-        return cls(Graph(definitions(name, consumers).resolve_asset_graph()), board, ledger)
+        return cls(name, Graph(definitions(name, consumers).resolve_asset_graph()), board, ledger)
 
     def tick(self, now: datetime) -> Sequence[Verdict]:
         """Take the steps of a tick before its run requests. Return the verdicts."""
         with (
             dg.DagsterInstance.ephemeral() as instance,
-            dg.build_sensor_context(instance) as context,
+            self._context(instance) as context,
             dg.partition_loading_context(now),
         ):
             tick = Tick(context, self.graph, self.ledger, now, Budget(600), None)
@@ -65,6 +68,11 @@ class Location:
         verdicts = [verdict for _, verdict in tick.decided]
         self._leave(verdicts)
         return verdicts
+
+    def _context(self, instance: dg.DagsterInstance) -> dg.SensorEvaluationContext:
+        """Return the context of a tick by the daemon, which names the code location."""
+        origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name=__name__), location_name=self.name)
+        return dg.SensorEvaluationContext(None, instance=instance, code_location_origin=origin)
 
     def _leave(self, verdicts: Sequence[Verdict]) -> None:
         """Remove outputs that a run would build now: otherwise each later tick would decide and count them again."""

@@ -187,11 +187,6 @@ class Graph:
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
-    @cached_property
-    def location(self) -> str:
-        """Return the first own feed, which no other code location has. Return '' if there is no own feed."""
-        return min(map(str, self.own()), default="")
-
     def on_blackboard(self) -> list[Feed]:
         """Return every declared feed on our blackboard, whether we or others write it."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]

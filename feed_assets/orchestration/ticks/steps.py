@@ -15,7 +15,7 @@ from feed_assets.orchestration.ticks.pull_step import pull_files
 from feed_assets.orchestration.ticks.reported_waits import tell_waits
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
 from feed_assets.orchestration.ticks.store_queues import hear_stores
-from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
+from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick, location_of
 from feed_assets.orchestration.ticks.topic_checks import new_partitions, watch_topics
 from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.discover import discover
@@ -37,7 +37,8 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record new valid updates of foreign feeds, and find missing updates of our own feeds."""
     graph = tick.graph
-    discovered = discover(tick.services, graph.polled(), out_of_time, graph.appendable(), graph.location)
+    location = location_of(tick.context)
+    discovered = discover(tick.services, graph.polled(), out_of_time, graph.appendable(), location)
     tick.is_complete &= discovered.is_complete
     tick.problems |= {str(feed): f"the feed could not be read: {error}" for feed, error in discovered.failed.items()}
     _verify(tick, out_of_time)

@@ -230,6 +230,11 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
     )
 
 
+def location_of(context: dg.SensorEvaluationContext) -> str:
+    """Return the name of the code location that the daemon ticks. Return '' for a tick in process, such as a test's."""
+    return context.code_location_origin.location_name if context.code_location_origin else ""
+
+
 def graph_of(context: dg.SensorEvaluationContext) -> Graph:
     """Return the graph of a sensor's code location."""
     if context.repository_def is None:
