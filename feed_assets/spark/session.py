@@ -56,8 +56,8 @@ _LOCAL = {
 # is on `file:`, because s3a needs the default file system to buffer uploads.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
-_LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers that print a stack trace for every error of a query. This only repeats the error that is raised."""
+_LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "pyspark.sql.connect.logging")
+"""Loggers that print each error of a query, with the texts of users' exceptions unmasked. The error is raised, too."""
 
 _log = logging.getLogger(__name__)
 _ONE_STARTS = threading.Lock()

@@ -1,5 +1,6 @@
 """Configuration of the session, and errors if there can be none."""
 
+import logging.config
 import os
 import socket
 import subprocess
@@ -207,6 +208,13 @@ def test_a_connect_server_that_cannot_be_reached_is_named_at_once(host):
 def test_a_service_that_a_function_asks_and_that_is_not_there_is_not_spark(spark):
     with pytest.raises(RuntimeError, match=r"StatusCode\.UNAVAILABLE"), guarded(spark):
         raise RuntimeError("<_InactiveRpcError: status = StatusCode.UNAVAILABLE>")
+
+
+def test_errors_of_queries_are_not_logged_unmasked_even_if_dagster_turns_the_loggers_on(spark):
+    session(Settings())
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})  # As Dagster does.
+    for name in ("pyspark.sql.connect.logging", "SQLQueryContextLogger"):
+        assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
 
 
 def test_a_process_has_one_session(spark):
