@@ -1,15 +1,22 @@
-"""One load: a group of signals becomes rows of a table, in one transaction with the topic's positions, or not at all.
+"""One load: groups of signals become rows of a table, in one transaction with the topic's positions, or not at all.
 
 Manifests and local copies are written before the transaction. A kill before it leaves only these files, which nobody
 reads. A kill in the transaction changes nothing in the table. If the answer to COMMIT is lost, the next loader sees by
 the positions whether the load was committed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
+from feed_assets.core.errors import (
+    FeedAssetsError,
+    InvalidSetting,
+    InvalidShape,
+    KeyStrayed,
+    OffsetsMissing,
+    WarehouseUnavailable,
+)
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
@@ -18,8 +25,11 @@ from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.migrations import loosened, migrate, places
-from feed_assets.warehouse.ready import grow, readied
+from feed_assets.warehouse.ready import Shapes, grow, readied
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
+
+ShapeOf = Callable[[int | None], Shape | None]
+"""A function that returns the shape of a schema's rows, by schema id. It returns None for None (only tombstones)."""
 
 
 @dataclass(frozen=True)
@@ -79,20 +89,46 @@ def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:
         )
 
 
-def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shape: Shape | None) -> TopicState:
-    """Load the chunks of signals with one schema into the table of their topic. Return the table's new state.
+def fitting(engine: Engine, table: str, state: TopicState, groups: Sequence[LoadGroup], shape_of: ShapeOf) -> int:
+    """Return how many of the first groups fit into one transaction.
+
+    Only the first group may change the table: in the changed table, each later group is stored as if it were loaded
+    alone. Raise the error of the first group if it cannot be loaded. A later group with an error does not fit.
+    """
+    first = groups[0]
+    state = change(engine, table, state, first.schema_id, shape_of(first.schema_id)).state
+    fit = {first.schema_id}
+    for count, each in enumerate(groups):
+        if each.schema_id in fit:
+            continue
+        try:
+            changed = change(engine, table, state, each.schema_id, shape_of(each.schema_id))
+        except FeedAssetsError:
+            return count  # The next load raises it.
+        if changed.statements or changed.state.shape != state.shape:
+            return count
+        state = changed.state
+        fit.add(each.schema_id)
+    return len(groups)
+
+
+def load(
+    place: LoadContext, topic: str, state: TopicState, groups: Sequence[LoadGroup], shape_of: ShapeOf
+) -> TopicState:
+    """Load the chunks of groups that fit into one transaction into the table of their topic. Return its new state.
 
     Raise WarehouseUnavailable if the stored positions differ from the positions in `state`. Raise WarehouseTaken,
     DiskFull, and errors of the warehouse and the chunks.
     """
-    positions, topic_id = _positions(topic, state, run.signals), run.signals[0].signal.topic_id
-    # Call this only for its errors, before anything is copied.
-    change(place.engine, topic, state, run.schema_id, shape)
+    signals = [each for group in groups for each in group.signals]
+    positions, topic_id = _positions(topic, state, signals), signals[0].signal.topic_id
+    shapes = {each.schema_id: shape_of(each.schema_id) for each in groups}
+    _changes(place.engine, topic, state, shapes)  # Only for its errors, before anything is copied.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
-            copies = load_files.fetch(place.board, [each.signal for each in run.signals], folder)
-            ready = readied(place.engine, place.board, topic, state=state, shape=shape, copies=copies)
-        table_change = change(place.engine, topic, ready.state, run.schema_id, ready.shape)
+            copies = load_files.fetch(place.board, groups, folder)
+            ready = readied(place.engine, place.board, topic, state=state, shapes=shapes, copies=copies)
+        table_change = _changes(place.engine, topic, ready.state, ready.shapes)
         after = replace(table_change.state, positions=positions, topic_id=topic_id)
         with place.engine.open() as connection:
             grow(place.engine, connection, topic, state, ready.state)
@@ -106,13 +142,23 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
                 connection.execute(each)
             load_state.refuse(connection, place.engine, topic, ready.refused)
             if after.shape is not None and ready.batches:
-                _Rows(place, connection, topic, after.shape).merge(ready.batches, _destinations(after.shape, shape))
+                _Rows(place, connection, topic, after.shape).merge(ready.batches, ready.shapes)
             load_state.write(connection, place.engine, topic, state, after)
             if place.engine.reads_chunks:
                 load_files.check_unchanged(place.board, copies)
             load_state.renew(connection, place.engine, place.holder)
             connection.execute("COMMIT")
     return after
+
+
+def _changes(engine: Engine, table: str, state: TopicState, shapes: Shapes) -> TableChange:
+    """Return the table's changes for schemas in order, as one. Raise InvalidShape or NotMigratable."""
+    made = list[str]()
+    for schema_id, shape in shapes.items():
+        changed = change(engine, table, state, schema_id, shape)
+        made += changed.statements
+        state = changed.state
+    return TableChange(tuple(made), state)
 
 
 def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
@@ -150,9 +196,9 @@ class _Rows:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
-    def merge(self, batches: Sequence[ChunkGroup], destinations: Mapping[str, str]) -> None:
+    def merge(self, batches: Sequence[ChunkGroup], shapes: Shapes) -> None:
         """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
-        self._stage(batches, destinations)
+        self._stage(batches, shapes)
         self._run(statements.refuse(self._engine, self._table, self._shape))
         if len({each.partition for each in batches}) > 1:  # Check this before DuckDB deletes the older rows.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
@@ -165,22 +211,27 @@ class _Rows:
         for each in texts:
             self._connection.execute(each)
 
-    def _stage(self, batches: Sequence[ChunkGroup], destinations: Mapping[str, str]) -> None:
+    def _stage(self, batches: Sequence[ChunkGroup], shapes: Shapes) -> None:
         text = self._engine.text
         types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
         types |= {OPERATION: text, OFFSET: "bigint"}
-        names = sorted({name for each in batches for name in each.columns})
-        column_by_name = {
-            name: destinations.get(name, f"column {number} of the files") for number, name in enumerate(names)
-        }
-        self._run([statements.stage(self._engine, self._shape, sorted({*column_by_name.values()} - types.keys()))])
+        columns = {each.schema_id: self._staged_columns(batches, shapes[each.schema_id]) for each in batches}
+        ignored = {columns[each.schema_id][name] for each in batches for name in each.columns} - types.keys()
+        self._run([statements.stage(self._engine, self._shape, sorted(ignored))])
         for batch in batches:
+            column_by_name = columns[batch.schema_id]
             if absent := {*self._shape.key} - {column_by_name[each] for each in batch.columns}:
                 raise InvalidShape(
                     f"the chunks of {self._table} have no column {min(absent)}, which is part of its key."
                 )
             typed = {column_by_name[each]: types.get(column_by_name[each], text) for each in batch.columns}
             self._connection.copy(statements.STAGING, typed, batch)
+
+    def _staged_columns(self, batches: Sequence[ChunkGroup], shape: Shape | None) -> dict[str, str]:
+        """Return the staging column for each column of the files, if the rows have a shape."""
+        names = sorted({name for each in batches for name in each.columns})
+        destinations = _destinations(self._shape, shape)
+        return {name: destinations.get(name, f"column {number} of the files") for number, name in enumerate(names)}
 
     def _make_way(self, quoted_table: str) -> None:
         """Delete the table's rows that staged rows replace. Keep a row that is newer than the staged row of its key.

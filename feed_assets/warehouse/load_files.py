@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +18,7 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 from feed_assets.kafka.chunk_files import packed, signalled_key
+from feed_assets.warehouse.load_groups import LoadGroup
 from feed_assets.warehouse.shapes import OFFSET
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Copy(NamedTuple):
     columns: tuple[str, ...]
     path: Path
     file: File
+    schema_id: int | None = None
+    """The schema of its group in the load. None if the group has only tombstones, or the rows are a dataset's."""
 
     @property
     def is_packed(self) -> bool:
@@ -45,12 +48,17 @@ class Copy(NamedTuple):
 
 
 class ChunkGroup(NamedTuple):
-    """Input of one statement: chunks of a partition with the same columns, and the URL of their manifest."""
+    """Input of one statement: chunks of a partition and schema with the same columns, and the URL of their manifest."""
 
     partition: int
     columns: tuple[str, ...]
     copies: tuple[Copy, ...]
     manifest: str
+
+    @property
+    def schema_id(self) -> int | None:
+        """Return the schema of the chunks, as `Copy` has it."""
+        return self.copies[0].schema_id
 
     @property
     def is_packed(self) -> bool:
@@ -74,12 +82,19 @@ def room() -> Generator[Path]:
 
 
 def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[ChunkGroup]:
-    """Group the copies for the statements of a load. Write a manifest for each group, under a unique key."""
+    """Group the copies for the statements of a load. Write a manifest for each group, under a unique key.
+
+    The order of rows in the staging table does not matter. So chunks of schemas that alternate need few statements.
+    """
+    by_statement: dict[tuple[object, ...], list[Copy]] = {}
+    for each in copies:
+        by_statement.setdefault((each.partition, each.schema_id, each.columns, each.is_packed), []).append(each)
     chunk_groups = list[ChunkGroup]()
-    for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
-        chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
+    for chunks in by_statement.values():
+        key = f"{FOLDER}/{topic}/{uuid4().hex}.json"
         board.put(key, manifest(board, chunks))
-        chunk_groups.append(ChunkGroup(partition, columns, chunks, f"{board.url}/{key}"))
+        partition, columns = chunks[0].partition, chunks[0].columns
+        chunk_groups.append(ChunkGroup(partition, columns, tuple(chunks), f"{board.url}/{key}"))
     return chunk_groups
 
 
@@ -92,15 +107,16 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
     return json.dumps({"entries": entries}, indent=1).encode()
 
 
-def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[Copy]:
-    """Copy chunks to a local folder. Each signal announces one chunk.
+def fetch(board: Blackboard, groups: Sequence[LoadGroup], folder: Path) -> list[Copy]:
+    """Copy the chunks of groups to a local folder. Each signal announces one chunk.
 
     Raise ChunkBroken if a chunk differs from its signal.
     """
-    with_files = [each for each in signals if each.path]
-    targets = [folder / f"{number}.csv" for number in range(len(with_files))]
+    pairs = [(group.schema_id, each.signal) for group in groups for each in group.signals if each.signal.path]
+    schema_ids, signals = [schema_id for schema_id, _ in pairs], [signal for _, signal in pairs]
+    targets = [folder / f"{number}.csv" for number in range(len(pairs))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [*pool.map(partial(_fetched, board), with_files, targets)]
+        return [*pool.map(partial(_fetched, board), schema_ids, signals, targets)]
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
@@ -136,7 +152,7 @@ def _ending(copy: Copy) -> str:
     return ".csv.gz" if copy.is_packed else ".csv"
 
 
-def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
+def _fetched(board: Blackboard, schema_id: int | None, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
     if str(signal.path).endswith(".gz"):  # Decompress only after the digests of all parts were checked.
@@ -145,7 +161,7 @@ def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     with target.open("wb") as lines:
         lines.writelines(chain([begin], parts))
     (columns,) = dialect.read(head + b"\n")
-    return Copy(signal.partition, tuple(map(str, columns)), target, file)
+    return Copy(signal.partition, tuple(map(str, columns)), target, file, schema_id)
 
 
 def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:

@@ -3,7 +3,7 @@
 A kill leaves chunks and manifests that nobody uses, and perhaps text columns that are longer than needed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -16,24 +16,34 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import grown
 from feed_assets.warehouse.shapes import Shape
 
+Shapes = Mapping[int | None, Shape | None]
+"""The shapes of a load's rows by schema id, in the order of loading."""
+
 
 class Ready(NamedTuple):
-    """Input of a load: the table's state with sufficient text lengths, the rows' shape, their batches, refused rows."""
+    """Input of a load: the table's state with sufficient text lengths, batches of rows with their shapes, refused rows.
+
+    `shapes` are by schema id. Rows of a group with only tombstones have the shape None.
+    """
 
     state: TopicState
-    shape: Shape | None
+    shapes: Shapes
     batches: Sequence[ChunkGroup]
     refused: Sequence[RefusedRow]
 
 
 def readied(
-    engine: Engine, board: Blackboard, topic: str, state: TopicState, shape: Shape | None, copies: Sequence[Copy]
+    engine: Engine, board: Blackboard, topic: str, state: TopicState, shapes: Shapes, copies: Sequence[Copy]
 ) -> Ready:
     """Find rows that the warehouse cannot store, and write manifests for all other rows of the copies."""
-    findings = engine.look(copies, shape or state.shape)
-    longer, fitted = _fitted(engine, state, shape, findings)
-    batches = load_files.batches(board, topic, _held(board, topic, copies, findings))
-    return Ready(longer, fitted, batches, [*chain(*findings.refused.values())])
+    fitted, storable, refused = dict(shapes), list[Copy](), list[RefusedRow]()
+    for schema_id, shape in shapes.items():
+        of_schema = [each for each in copies if each.schema_id == schema_id]
+        findings = engine.look(of_schema, shape or state.shape)
+        state, fitted[schema_id] = _fitted(engine, state, shape, findings)
+        storable += _held(board, topic, of_schema, findings)
+        refused += chain(*findings.refused.values())
+    return Ready(state, fitted, load_files.batches(board, topic, storable), refused)
 
 
 def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:

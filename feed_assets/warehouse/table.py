@@ -23,7 +23,7 @@ from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables
-from feed_assets.warehouse.load import LoadContext, TableChange, change, load
+from feed_assets.warehouse.load import LoadContext, TableChange, change, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Shape, shape_of
@@ -83,7 +83,9 @@ class TopicTable:
             pass
         state = self._state
         for each in runs(self._buffer.signals):
-            table_change = change(self._loading.engine, self.name, state, each.schema_id, self._shape_of(each))
+            table_change = change(
+                self._loading.engine, self.name, state, each.schema_id, self._shape_of(each.schema_id)
+            )
             state = table_change.state
             if table_change.statements:
                 yield table_change
@@ -171,18 +173,20 @@ class TopicTable:
         self._is_within = True
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
-        """Load groups of chunks in order.
+        """Load groups of chunks in order, as many as fit into each transaction.
 
         Return False if the signals must be read again before the rest can be loaded.
         """
-        for each in due:
+        while due:
             try:
-                self._state = load(self._place, self.name, self._state, each, self._shape_of(each))
+                count = fitting(self._place.engine, self.name, self._state, due, self._shape_of)
+                self._state = load(self._place, self.name, self._state, due[:count], self._shape_of)
             except OffsetsMissing as error:
                 self._begin_anew(error)
                 return False
             except NotMigratable as error:
-                raise NotMigratable(f"{self.name}: {error} {self._anew()} {_without(each)}") from error
+                raise NotMigratable(f"{self.name}: {error} {self._anew()} {_without(due[0])}") from error
+            due = due[count:]
             self.loads += 1
         return True
 
@@ -207,11 +211,11 @@ class TopicTable:
         self._is_anew, self._after = True, {}
         self._buffer.signals.clear()
 
-    def _shape_of(self, run: LoadGroup) -> Shape | None:
-        if run.schema_id is None:
+    def _shape_of(self, schema_id: int | None) -> Shape | None:
+        if schema_id is None:
             return None
         try:
-            return shape_of(self._loading.schemas.get(run.schema_id), self._key)
+            return shape_of(self._loading.schemas.get(schema_id), self._key)
         except Poison as error:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."

@@ -8,6 +8,7 @@ import pytest
 from feed_assets.core.errors import NotMigratable, OffsetsMissing
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
+from feed_assets.warehouse.load_files import batches
 from feed_assets.warehouse.load_groups import LoadGroup, runs
 from feed_assets.warehouse.load_state import Position
 from feed_assets.warehouse.migrations import migrate
@@ -48,7 +49,7 @@ def test_a_schema_change_that_would_lose_data_leaves_the_table_unchanged(loader,
     known = loader.load(stream)
     newer = stream.schemas.add(ID, new)
     with pytest.raises(NotMigratable, match=said):
-        loads.load(loader.place, stream.name, known, LoadGroup(newer, tuple(stream.signals)), stream.shape(newer))
+        loads.load(loader.place, stream.name, known, [LoadGroup(newer, tuple(stream.signals))], stream.shape)
     assert loader.known(stream) == known
 
 
@@ -100,6 +101,32 @@ def test_schemas_that_take_turns_are_loaded_in_the_order_of_their_offsets(loader
     assert len(rows_by_id(loader, stream)) == 7
 
 
+def test_schemas_that_alternate_are_loaded_together_once_the_table_fits_them(loader, stream, monkeypatch):
+    first = stream.schemas.add(ID, N)
+    second = stream.schemas.add(ID, N, field("int", "m", default=5))
+    for number in range(40):
+        schema = (first, second)[number % 2]
+        stream.send(schema, {"id": number % 7, "n": number, **({"m": number} if schema == second else {})})
+    stream.send(first, {"id": 100, "n": 1}, (None, {"id": 3}))
+    copied = list[int]()
+    monkeypatch.setattr(loads.load_files, "batches", lambda *args: copied.append(len(batches(*args))) or batches(*args))
+    loader.load(stream)
+    assert copied == [1, 2]  # The first chunk, then all others by one COPY for each schema.
+    rows = loader.ask(f'SELECT id, n, m, _partition, _offset FROM "{stream.name}" ORDER BY id')
+    assert rows == sorted((*row[:2], 5, *row[2:]) if len(row) == 4 else row for row in stream.model())
+
+
+def test_a_schema_that_does_not_fit_stops_the_table_after_all_chunks_before_it(loader, stream):
+    first, second = stream.schemas.add(ID, N), stream.schemas.add(ID, N, field("int", "m", default=5))
+    for number in range(6):
+        stream.send((first, second)[number % 2], {"id": number, "n": number, **({"m": 1} if number % 2 else {})})
+    stream.send(stream.schemas.add(ID, field("boolean")), {"id": 9, "n": True})
+    with pytest.raises(NotMigratable, match="n was integer and is boolean"):
+        loader.load(stream)
+    assert loader.known(stream).positions[0].next_offset == 6
+    assert loader.ask(f'SELECT count(*) FROM "{stream.name}"') == [(6,)]
+
+
 def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
     """Load all chunks of one schema together, the wrong way: the position passes chunks that are not loaded."""
     first, second = stream.schemas.add(ID, N), stream.schemas.add(ID, N, field(["null", "string"], "m"))
@@ -108,9 +135,9 @@ def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
     known = loader.known(stream)
     of_first = LoadGroup(first, tuple(each for each in stream.signals if each.signal.schema_id == first))
     with pytest.raises(OffsetsMissing, match="continues at offset 2: expected 1"):
-        loads.load(loader.place, stream.name, known, of_first, stream.shape(first))
+        loads.load(loader.place, stream.name, known, [of_first], stream.shape)
     monkeypatch.setattr(loads, "_positions", unchecked)
-    loads.load(loader.place, stream.name, known, of_first, stream.shape(first))  # And killed before the other buffer.
+    loads.load(loader.place, stream.name, known, [of_first], stream.shape)  # And killed before the other buffer.
     loader.load(stream)
     assert len(stream.table(loader.engine)) < len(stream.model())
 

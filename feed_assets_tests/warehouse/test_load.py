@@ -224,8 +224,7 @@ def test_a_loader_needs_only_the_documented_rights(loader, stream, schema, url):
         load_state.prepare(connection, loader.place.engine)
         assert connection.execute("SELECT current_user") == [(role,)]
     known = load_state.TopicState()
-    for run in runs(stream.signals):
-        known = load(loader.place, stream.name, known, run, stream.shape(run.schema_id))
+    load(loader.place, stream.name, known, [*runs(stream.signals)], stream.shape)
     with opened(loader.engine) as connection:
         assert connection.execute(f'SELECT count(*) FROM "{stream.name}"') == [(1,)]
 
@@ -358,7 +357,7 @@ def test_load_leaves_a_table_that_another_load_changed(loader, stream, schema):
     stream.send(schema, row(1, "b"))
     known = loader.load(stream)
     with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
-        load(loader.place, stream.name, stale, first, stream.shape(schema))
+        load(loader.place, stream.name, stale, [first], stream.shape)
     assert loader.known(stream) == known
 
 

@@ -49,8 +49,8 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
 
     one = signalled(1, 0, [id_, old], ["update", name, name], ["update", "b", "c"])
     two = signalled(2, 2, [id_, new, added], ["update", "d", "e", name], ["delete", "b", "", ""])
-    known = load(loader.place, topic, TopicState(), LoadGroup(1, (one,)), first)
-    load(loader.place, topic, known, LoadGroup(2, (two,)), second)
+    known = load(loader.place, topic, TopicState(), [LoadGroup(1, (one,))], lambda _: first)
+    load(loader.place, topic, known, [LoadGroup(2, (two,))], lambda _: second)
     table = '"' + topic.replace('"', '""') + '"'
     assert sorted(loader.ask(f"SELECT * FROM {table}")) == sorted([(name, name, 0, 0, name), ("d", "e", 0, 2, name)])
     assert loader.ask("SELECT n FROM x") == [(1,)]

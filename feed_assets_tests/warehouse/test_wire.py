@@ -152,7 +152,7 @@ def large(world: World, name: str, signals: Sequence[Signalled], keys: int) -> i
         known = load_state.read(connection, name)
     with suppress(WarehouseUnavailable):
         if signals:
-            loads.load(world.loader.place, name, known, LoadGroup(SCHEMA, tuple(signals)), SHAPE)
+            loads.load(world.loader.place, name, known, [LoadGroup(SCHEMA, tuple(signals))], lambda _: SHAPE)
     wait_until(world.server.is_quiet, "the server to be done with it")
     with opened(engine) as connection:
         total = load_state.read(connection, name).positions[0].next_offset

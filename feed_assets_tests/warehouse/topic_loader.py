@@ -3,7 +3,7 @@
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
-from feed_assets.warehouse.load import LoadContext, load
+from feed_assets.warehouse.load import LoadContext, fitting, load
 from feed_assets.warehouse.load_groups import runs
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets_tests.support.warehouse_connection import opened
@@ -27,8 +27,11 @@ class Loader:
         known = self.known(stream)
         nexts = {number: each.next_offset for number, each in known.positions.items()}
         new = [each for each in stream.signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
-        for run in runs(signals or new):
-            known = load(self.place, stream.name, known, run, stream.shape(run.schema_id))
+        groups = [*runs(signals or new)]
+        while groups:
+            count = fitting(self.engine, stream.name, known, groups, stream.shape)
+            known = load(self.place, stream.name, known, groups[:count], stream.shape)
+            groups = groups[count:]
         return known
 
     def ask(self, question: str) -> list:
