@@ -23,16 +23,16 @@ _SLOW: Any = import_module("fastavro._read_py")
 """fastavro's Python code, which fastavro itself uses if it is not compiled."""
 
 _DATUM = "datum"
-"""The only field of a record that wraps a schema of another type.
+"""The field's name in a record that wraps a schema of another type.
 
-The wrapper is needed, because fastavro marks only records as parsed.
+fastavro marks only records as parsed. It would parse a schema without this mark again for each datum.
 """
 
 _NULL = ("null", {"type": "null"})
 
 
 class Schema(NamedTuple):
-    """A declared schema, its form for reading, and the function that reads data with this form."""
+    """A schema as declared, its strict form for reading (see `strict_avro`), and the function that reads data by it."""
 
     declared: Any
     form: Mapping[str, Any]
@@ -40,13 +40,13 @@ class Schema(NamedTuple):
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
     layouts: dict[tuple[str, ...], Any]
-    """Layouts of chunks with this schema, by key fields. They are here, so that they are removed with the schema."""
+    """Layouts of chunks with this schema, by key fields. They are kept here, to be removed together with the schema."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
     """Return a schema for reading and writing. Raise InvalidSchema if the text is invalid.
 
-    `named` has the types that the text may refer to. The types that the text defines are added to it.
+    `named` has the types that the text may refer to. The types that the text defines are added to `named`.
     """
     with _refused():
         declared: Any = parse_schema(loaded(text), named)
@@ -56,8 +56,8 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     if is_wrapped := not isinstance(declared, dict) or "fields" not in declared:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
-    # Values of a recursive schema may be nested without limit. Only fastavro's Python reader can read them and not
-    # crash.
+    # Values of a recursive schema may be nested without limit. Then fastavro's compiled reader would crash the process,
+    # but its Python reader raises RecursionError.
     reader = _SLOW if is_deep else _FAST
     return Schema(declared, marked, reader.schemaless_reader, is_wrapped, {})
 
@@ -114,7 +114,7 @@ for _name in ("int-time-millis", "long-time-micros"):
 
 
 def record_of(schema: Schema) -> Mapping[str, Any] | None:
-    """Return the record of a schema that is a record, or a union of null and a record; None for other schemas."""
+    """Return the schema itself if it is a record, or the record in a union of null and one record; else None."""
     declared: Any = schema.declared
     branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
     non_null = [each for each in branches if each not in _NULL]

@@ -76,7 +76,8 @@ class _Lag:
     def in_this_process(self, opened: Mapping[int, PartitionReader]) -> None:
         """Make the remaining chunks in this process.
 
-        If an unsignalled chunk with other content exists, reopen the partitions. Then that chunk is cut again.
+        If a chunk's file exists with other content, but without a signal, reopen the partitions. The reopened partition
+        reads where that chunk ends, and cuts it again.
         """
         while True:
             before = len(self.signalled)
@@ -114,7 +115,7 @@ class _Lag:
                 each.drop()
 
     def _note(self, number: int, signals: Iterable[Signal]) -> None:
-        """Keep a partition's signals. Set it aside if the broker refuses a signal, or if the topic was recreated."""
+        """Keep a partition's signals. Set the partition aside if the broker refuses one, or the topic was recreated."""
         try:
             self.signalled += signals
         except (LogTrimmed, SignalRefused) as error:

@@ -1,8 +1,9 @@
 """Files of chunks on the blackboard, below `chunks/`. A chunk never changes after it is signalled.
 
-A process may still write a chunk after another one has fenced it off. So a file is written with a conditional create,
-which succeeds only once per key. If a partition has an unsignalled chunk when it is opened, the same chunk is cut
-again. The file is replaced only if that is impossible: the topic's settings have changed, or the file is not a chunk.
+A process may still write a chunk after another process has fenced it off. So a file is written with a conditional
+create, which succeeds only once per key. If a partition has a chunk without a signal when it is opened, the same chunk
+is cut again. Only if that is impossible, because the topic's settings have changed or the file is not a chunk, the file
+is replaced.
 """
 
 import gzip
@@ -19,12 +20,12 @@ FOLDER = "chunks"
 
 
 def signalled_key(topic: str, partition: int, first_offset: int, path: str) -> str:
-    """Return the key of a signal's file, from topic, partition and offset. It ends with `.gz` if `path` does."""
+    """Return the key of the chunk file that a signal announces. It ends with `.gz` if the signal's `path` does."""
     return f"{FOLDER}/{key_of(topic, partition, first_offset, is_packed=path.endswith('.gz'))}"
 
 
 def packed(content: bytes) -> bytes:
-    """Return the content compressed by gzip, without a time. So one version of zlib always makes the same bytes."""
+    """Return the content, gzip-compressed without a time. So one version of zlib always makes the same bytes."""
     return gzip.compress(content, mtime=0)
 
 

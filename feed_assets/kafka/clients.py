@@ -21,9 +21,9 @@ _QUEUED_KB = 16 << 10
 
 _FETCHED = 8 << 20
 _FETCHED_OF_PARTITION = 16 << 10
-"""Compressed bytes of a partition in one answer. All batches of an answer are unpacked at once, each to any size.
+"""The most compressed bytes of one partition in an answer. The broker sends at least one batch, however large it is.
 
-The broker sends at least one batch, however large it is.
+The limit is small, because a client unpacks all batches of an answer at once, and each may unpack to any size.
 """
 
 _PAGE_KB = 1 << 10
@@ -73,7 +73,7 @@ class Clients:
         self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
     def consumer(self) -> Consumer:
-        """Return a member of the consumer group. It reads committed messages, and only from given offsets."""
+        """Return a member of the consumer group. It reads only committed messages, from offsets that are assigned."""
         defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
         return _create(Consumer, {**defaults, **_READ_DEFAULTS, **self._conf, **_READS})
 
@@ -172,7 +172,10 @@ def advice(error: KafkaError) -> str:
 
 
 def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:
-    """Return our error for an error of Kafka. `action` is what failed."""
+    """Return our error for an error of Kafka. `action` names what failed.
+
+    With `may_be_fenced=False`, an error by which the broker fences this process off counts as an outage.
+    """
     if may_be_fenced and is_fenced(error):
         return FencedOff(
             f"cannot {action}: another process does it now. Nothing is lost or duplicated. Give all connectors of a "
@@ -192,7 +195,7 @@ def is_of_content(error: KafkaException) -> bool:
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Return whether another process has fenced this process off, by the same transactional id or group membership."""
+    """Return whether another process with the same transactional id or group.instance.id has fenced this one off."""
     kafka_error = error.args[0]
     if not isinstance(kafka_error, KafkaError):
         return False

@@ -1,4 +1,7 @@
-"""The topics of signals and dead letters beside each topic. They have at least as many partitions as the topic."""
+"""The two topics beside each upstream topic: for its signals, and for its dead letters.
+
+Both have at least as many partitions as the upstream topic.
+"""
 
 from collections.abc import Mapping
 from concurrent.futures import Future

@@ -1,6 +1,7 @@
 """Search for topic partitions whose next messages crash their reader, such as by a failed assertion of librdkafka.
 
-A child process reads the partitions in turns, only one at a time. If it crashes, the next child reads the others on.
+A child process reads the partitions in turns, only one at a time. If the child crashes, another child continues with
+the other partitions.
 """
 
 import json
@@ -21,23 +22,26 @@ _TURN_SECONDS, _LONGER = 0.1, 4
 """Seconds of a partition's first turn, and the factor by which each further turn is longer."""
 
 _STILL_SECONDS = 1.0
-"""A partition without any message in a turn of so many seconds stands still. It is not read on."""
+"""If a partition has no message in a turn of at least this many seconds, it is not read any further."""
 
 _DONE = -(1 << 40)
-"""The offset of a partition that is not read on."""
+"""A value instead of an offset. It marks a partition that is not read any further."""
 
 
 def crashing(
     clients: Clients, starts: Starts, on_wait: Callable[[], None] = child_process.no_wait
 ) -> Iterator[tuple[Place, int]]:
-    """Yield each topic partition that crashes a process which reads it, and the offset from which on it does."""
+    """Yield each topic partition whose messages crash their reader, and the offset from which on they do.
+
+    `starts` has the partitions to search. Call `on_wait` every second meanwhile.
+    """
     remaining, until = {**starts}, monotonic() + SEARCH_SECONDS
     while remaining and (seconds := until - monotonic()) > 0:
         places = [*remaining]
         job = {"conf": clients.properties, "places": places, "offsets": [*remaining.values()], "seconds": seconds}
         ended = child_process.run("feed_assets.kafka.crash_probe", job, [_DONE, *remaining.values()], seconds, on_wait)
         at, *offsets = ended.progress
-        if not ended.is_crash or at == _DONE:  # A child that ends before it reads does not crash by a message.
+        if not ended.is_crash or at == _DONE:  # A child that crashes before it reads was not crashed by a message.
             return
         yield places[at], offsets[at]
         remaining = {
@@ -63,7 +67,7 @@ class _Turns:
             seconds *= _LONGER
 
     def _read(self, number: int, seconds: float) -> None:
-        """Read one partition for some seconds. Other partitions deliver nothing meanwhile."""
+        """Read one partition for some seconds. Read no other one meanwhile, so that a crash can be attributed."""
         child_process.report(0, number)
         place = TopicPartition(*self._places[number])
         low, _ = self._reader.get_watermark_offsets(place, timeout=SEARCH_SECONDS)

@@ -72,7 +72,7 @@ class Decoder:
         return None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
-        """Return the fields of the key. A key that is not a record is the value of the topic's only key field."""
+        """Return the fields of the key. If the key is not a record, it is the value of the topic's only key field."""
         if message.key is None:
             raise Poison("there is no key")
         schema_id, key = _decoded(message.key, "key", self._schemas)

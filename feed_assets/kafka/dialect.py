@@ -68,7 +68,7 @@ def _dumped(value: object) -> str:
 
 
 def _spelled(value: Any) -> Any:
-    """Return the value with texts instead of numbers that JSON lacks."""
+    """Return the value with texts instead of the numbers that JSON lacks: nan, inf and -inf."""
     if isinstance(value, dict):
         return {name: _spelled(each) for name, each in cast(dict[str, Any], value).items()}
     if isinstance(value, list):

@@ -21,7 +21,7 @@ class Appender:
     def tail(self, is_enough: Callable[[Sequence[Message]], bool], is_kept: Callable[[Message], bool]) -> list[Message]:
         """Return the last messages of each partition that satisfy `is_kept`. Raise KafkaUnavailable if Kafka fails.
 
-        Earlier and earlier messages are read, until `is_enough` accepts the messages or all are read.
+        Read further and further back from the end, until `is_enough` accepts the messages or all are read.
         """
         reader = self._clients.reader()
         try:

@@ -1,6 +1,7 @@
 """Offsets at which topic partitions crash their reader. The home folder keeps them for all its processes.
 
-There is one small file for each. It is written at once or not at all, and removed after its messages are deleted.
+Each offset has a small file. A file is written completely or not at all. It is removed once the broker no longer has
+the offset.
 """
 
 import json
@@ -21,7 +22,7 @@ _PREFIX = "crash-"
 
 
 def remember(place: Place, offset: int) -> None:
-    """Write that a partition crashes its reader from an offset on. Skip this if the home cannot be written."""
+    """Record that a partition crashes its reader from an offset on. Do nothing if the home folder cannot be written."""
     content = json.dumps([*place, offset])
     with suppress(OSError):
         (folder := home() / FOLDER).mkdir(0o700, exist_ok=True)
@@ -32,9 +33,9 @@ def remember(place: Place, offset: int) -> None:
 
 
 def among(reader: Consumer, starts: Starts) -> dict[Place, int]:
-    """Return the partitions that would crash their reader, and from which offset on. Raise KafkaException.
+    """Return the partitions of `starts` that would crash their reader, and from which offset on. Raise KafkaException.
 
-    Forget offsets that the partition does not have any more, because messages were deleted or the topic was recreated.
+    Forget offsets that the broker no longer has, because messages were deleted or the topic was recreated.
     """
     crashing = dict[Place, int]()
     for path in (home() / FOLDER).glob(f"{_PREFIX}*"):

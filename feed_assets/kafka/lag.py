@@ -23,7 +23,7 @@ class Lag:
     """The lag of a topic partition: its end, the offset up to which it is signalled, and the offsets between them.
 
     `behind` is the number of offsets from the first message without a signal to the end. `since` is the time of that
-    message (UTC). If each message has a signal, `behind` is 0 and `since` is None. There may be fewer messages than
+    message (UTC). If signals cover all messages, `behind` is 0 and `since` is None. There may be fewer messages than
     `behind`, because ends of transactions take offsets, too.
     """
 

@@ -90,7 +90,7 @@ def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[da
     Args:
         clients: Clients of the topic's broker.
         topic: The topic.
-        after: The offsets at the first time, by partition. The broker is queried for partitions that are missing.
+        after: The offsets at the first time, by partition. The broker is queried for partitions that `after` lacks.
         bounds: The times (UTC), all in the past.
 
     Raises:

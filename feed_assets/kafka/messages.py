@@ -61,7 +61,7 @@ class Tombstone:
     key: Mapping[str, object]
     timestamp: int = 0
     length: int = field(default=0, compare=False)
-    """Number of bytes of the key as a line. A symbol of 1,000 letters is one byte of the message."""
+    """Bytes of the key as a CSV line. In the message, one byte may stand for an enum's symbol of 1,000 letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ _IN_MEMORY = 256 << 10
 """The most bytes of an open chunk in memory. A larger chunk is on disk."""
 
 _LONG, _MUCH_LONGER = 1 << 20, 50
-"""Bytes of a long line, and the factor by which a much longer line exceeds its message.
+"""A message is costly if its line has more than `_LONG` bytes, and is `_MUCH_LONGER` times as long as the message.
 
-One byte of a message may stand for a symbol of 1,000 letters.
+That is possible, because one byte of a message may stand for an enum's symbol of 1,000 letters.
 """
 
 SLOW_SECONDS = 0.005
-"""The least seconds of processor time to decode and cut a slow message.
+"""A message is slow if it takes this many seconds of processor time, or more, to decode and cut it.
 
 Most messages take less than 0.1 ms, but 10 kB may contain ten thousand small values.
 """
@@ -76,16 +76,15 @@ class Chunking:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """Return the client that asks the broker about topics."""
+        """Return the client that requests descriptions of topics from the broker."""
         return self.clients.admin()
 
 
 class ChunkWriter:
     """Cutter and writer of one topic partition's chunks from the offset `start` on.
 
-    If `until` is greater, the first chunk ends there.
-
-    If `replaces` is True, the first chunk may replace an existing file that was not signalled.
+    If `until` is greater than `start`, the first chunk ends at `until`. If `replaces` is True, the first chunk may
+    replace an existing file that was not signalled.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class ChunkWriter:
 
     @property
     def costly(self) -> int:
-        """Return the number of costly messages: with a change of schema, slow to process, or far longer as lines."""
+        """Return the number of messages that changed the schema, were slow to process, or became far longer lines."""
         return self._cutter.changes + self._slow
 
     def take(self, message: Message) -> Iterator[Kept]:

@@ -1,8 +1,8 @@
 """One topic partition that this process reads: its messages become chunks that are written and signalled.
 
 Chunks are written and signalled one after another. A kill before the signal leaves a file without a signal, and the
-next process cuts the same chunk again. A kill after the signal leaves nothing to do. The connector has no state besides
-files and signals.
+next process cuts the same chunk again. After a kill after the signal, the next process continues with the next chunk.
+The connector has no state besides files and signals.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class PartitionReader:
 
     @property
     def costly(self) -> int:
-        """Return the number of costly messages: with a change of schema, slow to process, or far longer as lines."""
+        """Return the number of messages that changed the schema, were slow to process, or became far longer lines."""
         return self._chunks.costly
 
     def take(self, message: Message) -> Iterator[Signal]:

@@ -1,4 +1,4 @@
-"""The next message of topic partitions, read by a child process. So a sensor never crashes by a message."""
+"""The next message of topic partitions, read by a child process, so that no message can crash a sensor."""
 
 import json
 import sys
@@ -15,9 +15,10 @@ _NO_MESSAGE = -1
 
 
 def first(clients: Clients, reader: Consumer, topic: str, begins: Mapping[int, int]) -> dict[int, Message]:
-    """Return the first message at or after an offset of each partition, if there is one, without its content.
+    """Return each partition's first message at or after its offset in `begins`, without its content.
 
-    Raise KafkaUnavailable, also if messages crash the child. Never read these again: the home folder keeps the offset.
+    Leave out partitions without such a message. Raise KafkaUnavailable, also if a message crashes the child. The home
+    folder then keeps the offset, so that this message is never read again.
     """
     if not begins:
         return {}

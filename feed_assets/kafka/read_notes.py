@@ -1,7 +1,7 @@
-"""Notes in the home folder about reads of Kafka under way. A note without a living process is of a read that crashed.
+"""Notes in the home folder about reads of Kafka in progress. A note without a living process means a crashed read.
 
-A note names the partitions that its process reads. After a crash, each of them is searched once by who reads it next.
-The process locks its note. The lock ends with the process.
+A note names the partitions that its process reads, and is locked until that process ends. After a crash, the next
+process that reads one of these partitions searches it once for messages that crash their reader.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from feed_assets.kafka.known_crashes import FOLDER
 
 
 class ReadNote:
-    """Note of one read."""
+    """The note of one read of Kafka, in a file that this process has locked."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self._path, self._file = path, file
@@ -31,9 +31,10 @@ class ReadNote:
     def crashing(
         self, clients: Clients, reader: Consumer, starts: Starts, on_wait: Callable[[], None] = no_wait
     ) -> dict[Place, int]:
-        """Return the topic partitions that crash their reader, and from which offset on. Raise KafkaException.
+        """Return the partitions of `starts` that crash their reader, and from which offset on. Raise KafkaException.
 
-        Search those that a crashed process has read. The caller then reads the other partitions, as the note says.
+        Search only the partitions that a crashed process has read. Afterwards, the note names the partitions that do
+        not crash their reader, because the caller reads these next.
         """
         crashing = known_crashes.among(reader, starts)
         with suppress(OSError):
@@ -54,14 +55,14 @@ class ReadNote:
         self._file.close()
 
     def _write(self, places: Iterable[Place]) -> None:
-        """Replace the note's content. No message is read meanwhile, so an incomplete note is not of a crash."""
+        """Replace the note's content. No message is read meanwhile, so an incomplete note leaves out no suspect."""
         self._file.seek(0)
         self._file.truncate()
         self._file.write(json.dumps([*places]).encode())
         self._file.flush()
 
     def _earlier(self) -> list[Path]:
-        """Return the notes of crashed processes. A process locks its note before it gives it this name."""
+        """Return the notes of crashed processes. The note of a living process is locked as long as it has its name."""
         prefix = self._path.name.partition("@")[0]
         return [each for each in self._path.parent.glob(f"{prefix}@*") if not _is_locked(each)]
 

@@ -29,9 +29,10 @@ NAME_CHARACTERS = 1_024
 """The most characters of a field's name, and of an enum's symbol. One byte of a message may stand for them."""
 
 NULLS, REPEATED_NULLS = 1_000, 16
-"""The most values that take no bytes, per message and per item of an array or map.
+"""The most values that take no bytes: per message, and per item of an array or map.
 
-Without this limit, a few bytes of a message could stand for a huge value.
+For a recursive schema, the second limit is the one per message, too. Without these limits, a few bytes of a message
+could stand for a huge value.
 """
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
@@ -143,7 +144,7 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        # Do not count one value without bytes: the number of the union's branch, written before it, takes a byte.
+        # One value without bytes is not counted: before a union's value, the number of its branch takes a byte.
         beside_number = max((each.nulls for each in sizes), default=1) - 1
         return _Size(_above(sizes), max(beside_number, 0))
 

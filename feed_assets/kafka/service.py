@@ -238,8 +238,8 @@ class ConnectorSession:
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before any of their messages is read.
 
-        If a new process has the `group.instance.id` of an earlier process, the broker assigns the topics of that
-        process.
+        If this process has the `group.instance.id` of an earlier process, the broker may assign the topics of that
+        process. Leave these out. `_step` then joins the group again.
         """
         self._has_other_topics = any(each.topic not in self._topics for each in places)
         places = [each for each in places if each.topic in self._topics]
@@ -266,7 +266,7 @@ class ConnectorSession:
         return None
 
     def _set_crashing_aside(self, consumer: Consumer) -> None:
-        """Set aside the partitions whose next messages crash their reader. A search for them gives signs of life."""
+        """Set aside the partitions whose next messages crash their reader. Send signs of life during the search."""
         if self._crash_note is None:
             return
         starts = {(each.place.topic, each.place.number): each.start for each in self._open.values()}

@@ -29,7 +29,7 @@ _ROOM = 4096
 """Number of bytes of a letter that do not come from its message: our headers, and the broker's overhead."""
 
 _SURE_BYTES = 16 << 10
-"""The most bytes of a letter that stays whole in a second attempt, after the broker has refused a chunk's letters."""
+"""If the broker refuses a chunk's letters, the second attempt cuts each letter that has more bytes than this."""
 
 LEFT = 4096
 """Number of bytes that remain of a dead letter's value if the letter is too long for the broker."""
@@ -153,7 +153,10 @@ class Signals:
             raise self._failed(error, monotonic() - began) from error
 
     def _refusal(self, signal: Signal, dead: Sequence[DeadLetter], longest: int) -> KafkaException | None:
-        """Write all in a transaction. If the broker refuses the content, write nothing and return its error."""
+        """Write signal and letters in one transaction. If the broker refuses their content, return its error.
+
+        Then the transaction is aborted, so nothing is written. Cut letters of more than `longest` bytes.
+        """
         self._producer.begin_transaction()
         try:
             for each in dead:

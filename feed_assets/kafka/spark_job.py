@@ -1,7 +1,7 @@
 """Chunks of a large backlog. Spark's executors make them from planned offset ranges, with the connector's own cutter.
 
-Executors write the files of chunks, and the driver signals the chunks in the order of offsets. Here no chunk is ended
-by the time limit. So chunks depend only on their messages, and a repeated task writes the same bytes.
+Executors write the files of chunks, and the driver signals the chunks in the order of offsets. The time limit of a
+chunk does not apply here. So chunks depend only on their messages, and a repeated task writes the same bytes.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -57,7 +57,10 @@ _TOLD_DDL = (
 
 @dataclass(frozen=True)
 class Executors:
-    """Access to Spark. The session starts only for a lag of at least `least` offsets. Each task calls `chunking`."""
+    """Access to Spark. The session starts only for a lag of at least `least` offsets.
+
+    Each task calls `chunking` to create its own clients.
+    """
 
     session: "Callable[[], SparkSession]"
     chunking: Callable[[], Chunking]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 _CHECKED = frozenset({"date", "time-millis"})
-"""Ints that are checked when they are converted to a date or a time of day."""
+"""Logical types of ints that need no form: the conversion to a date or a time of day checks the int."""
 
 
 class _Choices(dict[int | str, Any]):
@@ -44,7 +44,7 @@ _PRIMITIVES = {"boolean": _indexed("boolean", _Booleans({0: False, -1: True})), 
 class Forms:
     """Parsed Avro schemas in a form with which fastavro refuses invalid bytes.
 
-    Each type gets one form, because fastavro uses one object wherever a type is used.
+    Each type has only one form, because a parsed schema has the same object wherever it uses a type.
     """
 
     def __init__(self) -> None:

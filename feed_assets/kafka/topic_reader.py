@@ -70,8 +70,8 @@ def read(
 
     Keys and headers count as bytes, too. Memory holds only the result of `kept` for each message.
 
-    The broker stores no position. Raise LogTrimmed if the broker has removed the next messages. Raise KafkaUnavailable
-    if Kafka fails, if nothing arrives within `seconds`, or if the last read crashed and this one would crash as well.
+    The broker does not store the position. Raise LogTrimmed if it has removed the next messages. Raise KafkaUnavailable
+    if Kafka fails, if nothing arrives within `seconds`, or if a search after a crash found messages that cause it.
     """
     consumer, until = clients.page_reader(), monotonic() + seconds
     try:
@@ -240,10 +240,10 @@ class _Reading:
 
 
 _headers_of = methodcaller("headers")
-"""Return the headers of a message.
+"""Return the headers of a message, by the client's method `headers`.
 
-Python checks each result of such a call. It does not check the client's own method once its calls are specialized: the
-client's error would then be raised by a later, unrelated call.
+If the method fails, the client sets an error, but returns a value. `methodcaller` notices this in each call, and raises
+SystemError. A direct call does not notice it once Python has specialized the call: a later call then raises the error.
 """
 
 
