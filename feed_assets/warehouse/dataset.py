@@ -57,7 +57,10 @@ class _DueUpdate(NamedTuple):
 
 
 class _ChangePage(NamedTuple):
-    """Partitions to load because of some log changes, and the place in the log after these changes (`end`)."""
+    """Partitions to load because of some log changes, and the place in the log after these changes (`end`).
+
+    `is_new` is True if the log had changes of the dataset, and `is_last` if it has no more after them.
+    """
 
     due_updates: Sequence[_DueUpdate]
     end: Mark
@@ -87,7 +90,7 @@ class DatasetTable:
 
     @property
     def waiting(self) -> int:
-        """Return 0. Only tables of topics wait for more signals; new updates are loaded as soon as they are found."""
+        """Return 0. Only the tables of topics collect signals before a load; an update is loaded once it is found."""
         return 0
 
     def look(self, now: float) -> bool:
@@ -114,7 +117,7 @@ class DatasetTable:
             self._mark, is_done = page.end, page.is_last
 
     def _follow(self, now: float) -> bool:
-        """Load the updates that the next log changes are about. Return whether the log has no more changes."""
+        """Load the updates of the partitions in the next log changes. Return True if the log has no more changes."""
         page = self._page(now)
         for due_update in page.due_updates:
             self._load(due_update, now)
@@ -137,7 +140,7 @@ class DatasetTable:
         self._kept = mark
 
     def _page(self, now: float) -> _ChangePage:
-        """Return the updates to load for the next log changes. Add missing updates that are now to be tried again."""
+        """Return the updates to load: those of the next log changes, and missing ones whose next attempt is due."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
             due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
@@ -203,7 +206,7 @@ def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
 
 
 def _is_aged(mark: Mark, end: Mark) -> bool:
-    """Return whether a dataset's mark in the log is so much older than `end` that it should be moved without a load."""
+    """Return whether a dataset's mark is MARK_AGE or more behind `end`, so that it must move even without a load."""
     if mark.at is None or end.at is None:
         return mark.at != end.at
     return datetime.fromisoformat(end.at) - datetime.fromisoformat(mark.at) >= MARK_AGE

@@ -30,11 +30,14 @@ _TABLES = (
     LoaderTable("marks", ("dataset text PRIMARY KEY", "sequence bigint NOT NULL", "moment text")),
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
-"""Index for queries for new loads. Without it, PostgreSQL would scan all partitions. DuckDB does not need it."""
+"""Index for the query in `loads`. Without it, PostgreSQL would scan the rows of all partitions. DuckDB needs none."""
 
 
 class Mark(NamedTuple):
-    """A change of the ledger's log, by its number and time (UTC). The log of another ledger has no such change."""
+    """A position in the ledger's log: the number and time (UTC) of a change.
+
+    The log of another ledger has no change with both this number and this time, so such a mark is recognised.
+    """
 
     sequence: int = 0
     at: str | None = None
@@ -71,9 +74,9 @@ def exists(connection: Connection, engine: Engine) -> bool:
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
-    """Return the loaded updates of some partitions by key. If the table has no shape, only updates without rows count.
+    """Return the ids of the loaded updates of some partitions, by partition key.
 
-    A table without a shape does not exist, so it has no rows.
+    If no shape is stored, the table does not exist. Then only updates without rows count as loaded.
     """
     if not keys:
         return {}
@@ -161,8 +164,8 @@ def loads(
 ) -> list[LoadedUpdate]:
     """Return the partitions loaded after a time, in the order of their loads.
 
-    Leave out rows with a time that no load can have written, and rows without a dataset or partition. The loader stops
-    the tables of such rows.
+    Leave out altered rows: with a time that no load can have written, or without a dataset or partition. The loader
+    stops loading the tables of such rows.
     """
     if not exists(connection, engine):
         return []

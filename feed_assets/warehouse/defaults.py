@@ -26,7 +26,7 @@ _LOGICAL: dict[tuple[str, str], Callable[[int], object]] = {
 
 
 class Types:
-    """The named types of a schema, and how many values and characters its defaults may still have."""
+    """The named types of a schema, and a budget: how many more values and characters its defaults may have."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = named
@@ -48,7 +48,7 @@ def default_of(schema: Any, default: Any, types: Types) -> str | None:
 def is_decimal(schema: Mapping[str, Any]) -> bool:
     """Return whether an Avro type of bytes is a decimal. Avro ignores the logical type if its attributes are invalid.
 
-    The Kafka connector then writes bytes, too.
+    In that case, chunks have the plain bytes, too.
     """
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     is_valid = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0

@@ -101,7 +101,8 @@ class DuckDB(Engine):
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
         """Yield statements that turn the staging table into `newest`: delete all rows except the newest of each key.
 
-        Copying the newest rows would take twice the time. So they are copied only if a staged type differs.
+        Copying the newest rows would take twice the time. So they are copied only if the staging table has another type
+        for some column than the loaded table.
         """
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
@@ -145,9 +146,10 @@ _CHECKED: dict[str, _FileState] = {}
 
 
 def _file_state(path: str) -> _FileState:
-    """Return a state that differs after each change of a database file. It includes the WAL, where kills leave changes.
+    """Return a state that differs after each change of a database file.
 
-    It uses the time of change (ctime) of a file, which nobody can set back.
+    It includes the WAL file, in which a killed process leaves its last changes. It contains the time of change (ctime)
+    of the files, which nobody can set back.
     """
     stats = [each.stat() for each in (Path(path), Path(f"{path}.wal")) if each.exists()]
     return [(each.st_ino, each.st_size, each.st_ctime_ns) for each in stats]
@@ -156,8 +158,8 @@ def _file_state(path: str) -> _FileState:
 def _refuse_code(connection: "_DuckConnection") -> None:
     """Raise LoadFailed if a macro of the file replaces a function or operator of DuckDB, or if a table has a trigger.
 
-    Our statements would run such code, and the code can read each file that this process can read. The check itself
-    runs no code of the file.
+    Our statements would run such code, which could read each file that this process may read. The check itself runs no
+    code of the file.
     """
     names = {name.lower() for (name,) in connection.execute(f"{_FUNCTIONS} NOT internal")}
     if replaced := sorted(names & _built_in()):
@@ -176,9 +178,9 @@ def _refuse_code(connection: "_DuckConnection") -> None:
 
 
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
-    """Open a file, or `:memory:`. DuckDB need not keep the order of rows.
+    """Open a database file, or `:memory:`. INSERT does not preserve the order of rows.
 
-    Keeping the order would cost a quarter more CPU time, and INSERT would use only one core.
+    Preserving the order would cost a quarter more CPU time, and INSERT would use only one core.
     """
     with translated(Path(path)):
         return _opened(path, monotonic() + BUSY_SECONDS)
@@ -197,8 +199,8 @@ def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
 def _spill_folder(path: str) -> str:
     """Return the folder for DuckDB's temporary files. It is private, because they contain rows of feeds.
 
-    The folder is beside the database file, as by default. The next load removes what a kill has left there. Raise
-    InvalidSetting if another user has made the folder first.
+    The folder is beside the database file, like DuckDB's default. The next load removes the files that a kill has left
+    there. Raise InvalidSetting if another user has created the folder first.
     """
     if path == ":memory:":
         return _scratch().name

@@ -28,7 +28,7 @@ TYPES = {
 """The SQL types of our kinds of columns, except decimals."""
 
 _AS_TEXT = frozenset({"json", "decimal", "bytes"})
-"""Kinds that are staged as text, because not every text is a value that the warehouse can store."""
+"""Kinds that the staging table has as text, because a chunk may have texts that the warehouse cannot convert."""
 
 
 IS_ANOTHERS = "No load has created this table: rename it, or drop it."
@@ -46,7 +46,7 @@ class RefusedRow(NamedTuple):
 class Findings(NamedTuple):
     """Facts about chunks that a warehouse needs before loading them.
 
-    `lengths` are the bytes of each column's longest text. `refused` are rows that cannot even be staged.
+    `lengths` has the bytes of each column's longest text. `refused` has rows that do not fit into the staging table.
     """
 
     lengths: Mapping[str, int]
@@ -54,7 +54,10 @@ class Findings(NamedTuple):
 
 
 class Connection(Protocol):
-    """A connection in which only statements begin and end transactions. It raises WarehouseUnavailable, LoadFailed."""
+    """A connection that begins and ends transactions only by statements, such as BEGIN.
+
+    Its methods raise WarehouseUnavailable and LoadFailed.
+    """
 
     def execute(self, statement: str, values: Sequence[object] | None = None, /) -> list[tuple[Any, ...]]:
         """Run a statement. Return its rows, if it has any.
@@ -68,7 +71,10 @@ class Connection(Protocol):
         ...
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
-        """Load lines of the chunks' dialect into columns of these types, with the partition of each line."""
+        """Load a group of chunks into a table, with the partition of each row.
+
+        `columns` has the table's column and its type for each column of the chunks, in order.
+        """
         ...
 
 
@@ -89,7 +95,7 @@ class Engine(ABC):
     counts_passed: bool = False
     """True if a DELETE can count the rows that it skips, with a sequence in its condition."""
     thins: bool = False
-    """True if `newest` uses up the staging table. Otherwise that table remains."""
+    """True if `newest` turns the staging table into its result. Otherwise the staging table remains."""
     most_digits: int
     """The most digits of a decimal."""
     most_copied_columns: int | None = None
@@ -121,11 +127,11 @@ class Engine(ABC):
         return "current_schema()"
 
     def misplaced(self, _connection: Connection, _table: str, /) -> str | None:
-        """Return the schema that has this user's table, if the method `table` now names another schema; else None."""
+        """Return the schema in which this user owns the table, if `table` now gives another schema; else None."""
         return None
 
     def planted(self, _connection: Connection, _is_load: bool, /) -> str:
-        """Return a message if another role could run code by our schemas or state tables; else ''.
+        """Return a message if our schemas or state tables could run code of another role; else ''.
 
         For a load, the schema of the loaded tables counts, too.
         """
@@ -171,7 +177,10 @@ class Engine(ABC):
         return self.text if kind.name in _AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return SQL that converts an expression to a kind. It is a staged value, or a text of the chunks' dialect."""
+        """Return SQL that converts an expression to a kind of value.
+
+        The expression is a column of the staging table, or a literal in the chunks' dialect.
+        """
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
     def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:

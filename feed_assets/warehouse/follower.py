@@ -27,5 +27,5 @@ class Follower(Protocol):
         ...
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the table's change for each new schema in data that are not loaded yet."""
+        """Yield the change that the table needs, for each new schema in data that are not loaded yet."""
         ...

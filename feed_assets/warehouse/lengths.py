@@ -1,4 +1,4 @@
-"""Lengths of the texts in chunks, measured by DuckDB in local copies, for a warehouse with limits."""
+"""Lengths of the texts in chunks, for a warehouse with limits. DuckDB measures them in local copies of the chunks."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -13,7 +13,7 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """A size in bytes, as SQL, and its limit: the size of a column's text or bytes, or of a whole line."""
+    """A size to check: the SQL for the bytes of a column's value or of a whole line, and the most bytes allowed."""
 
     name: str
     size: str

@@ -50,7 +50,7 @@ class LoadContext:
 
 
 class TableChange(NamedTuple):
-    """A change of a table before rows of a schema are merged: the statements, and the state after them."""
+    """A change of a table that must come before rows of a schema are merged: its statements, and the state after it."""
 
     statements: tuple[str, ...]
     state: TopicState
@@ -181,9 +181,9 @@ def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> M
 
 
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
-    """Return the name of the table's column for each column of the files.
+    """Return the table's column for each column of the files, by names.
 
-    A key column has the same name in all files.
+    Key columns are never renamed, so they have the same names in the files of each schema.
     """
     columns = {each: each for each in (OPERATION, OFFSET, *table.key)}
     return {**columns, **(places(table, shape) if shape else {})}
@@ -234,7 +234,7 @@ class _Rows:
         return {name: destinations.get(name, f"column {number} of the files") for number, name in enumerate(names)}
 
     def _make_way(self, quoted_table: str) -> None:
-        """Delete the table's rows that staged rows replace. Keep a row that is newer than the staged row of its key.
+        """Delete the table's rows that staged rows replace. If the table's row is newer, delete the staged row instead.
 
         Raise KeyStrayed if a key comes from two partitions.
         """

@@ -32,7 +32,7 @@ WHOLE_PROBLEMS, _CUT_PROBLEM = 1_000, 200
 """The number of rows whose whole problem is read, and the number of characters that are read of other problems."""
 
 _NOBODY = ""
-"""Holder of a released lease. The lease's row stays. So if two loaders start at once, one waits for the other."""
+"""Holder of a released lease. The row is kept: loaders that start together both update it, so one must wait."""
 
 
 class Position(NamedTuple):

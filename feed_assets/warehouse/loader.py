@@ -251,7 +251,7 @@ class LoaderSession:
             )
 
     def _each(self, work: Callable[[str], None]) -> None:
-        """Call `work` for each table that has not stopped. Skip tables that another transaction has just locked."""
+        """Call `work` for each table that has not stopped. Skip tables that were locked within AGAIN_SECONDS."""
         for name in [each for each in self._sources if each not in self._stopped]:
             try:
                 if name in self._busy:

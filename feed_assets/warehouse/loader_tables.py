@@ -22,7 +22,7 @@ _TYPES = {"varchar": "text", "character varying": "text", "timestamp with time z
 """Our names of types, by the names that warehouses report."""
 
 _AHEAD = timedelta(days=1)
-"""The most that the clock of a loader may be ahead. A load cannot have written a later time."""
+"""How far the clock of a loader may be ahead of ours. A load cannot have stored a later time than that."""
 
 _RESTORE = (
     f"Restore it from a backup, or drop the schemas {STATE} and {DELETED} and the loaded tables: then all is loaded "
@@ -96,7 +96,7 @@ def _refuse(message: str) -> None:
 
 
 def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
-    """Raise LoadFailed if rows of a loaded table would now go elsewhere: into a view, or into another schema."""
+    """Raise LoadFailed if a load would write elsewhere than into the loaded table: into a view, or another schema."""
     rows = connection.execute(
         f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
         f"AND table_type <> 'BASE TABLE' AND table_schema IN ({engine.schema}, {literal(DELETED)})"

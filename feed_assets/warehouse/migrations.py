@@ -36,7 +36,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Step that gives a column a wider kind, which can store all values of the column. `was` is the present kind."""
+    """Step that gives a column a wider kind, which can store all its values. `was` is the kind before the step."""
 
     name: str
     kind: Kind
@@ -175,14 +175,14 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
 
 
 def _moved(name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], tried: set[str]) -> dict[str, str]:
-    """Return the alias by which the field `name` finds its column, as a mapping; {} if no alias fits.
+    """Find the table's column of the field `name` by an alias. Return the alias by field name; {} if no alias fits.
 
-    If the alias is also the name of another new field, that field must find a column by an alias of its own. Then the
-    mapping has the aliases of both fields.
+    If another new field has the alias as its name, that field must find a column by an alias of its own. Then the
+    result has the aliases of both fields.
 
     Each alias is tried only once for all fields, and added to `tried`: a second attempt could not find a free column.
-    Skip an alias that the table's column `name` already has, because this column was renamed from the alias before. So
-    a column that now has the alias as its name is a different column.
+    Skip an alias if the table has a column `name` with the same alias. That column was renamed from the alias earlier,
+    so a column that has the alias as its name today is a different one.
     """
     was_renamed = columns[name].aliases if name in columns else ()
     for alias in fields[name].aliases:

@@ -31,7 +31,7 @@ _OTHER_BYTES = 16
 """The most bytes of a key column that is not a text."""
 
 _DIGITS = {"bytes": " / 2"}
-"""Divisors for kinds that are staged with two digits per byte."""
+"""SQL that turns the length of a staged text into bytes, for kinds that are staged with two digits per byte."""
 
 _OLDEST = 160_000
 """The number of the oldest supported version, the first with pg_input_is_valid."""
@@ -91,7 +91,7 @@ class PostgreSQL(Engine):
         return name
 
     def table(self, name: str) -> str:
-        """Return the table's name with its schema, because no session has this schema in its `search_path`."""
+        """Return the table's name with its schema, because `open` sets a `search_path` without this schema."""
         return f"{quoted(self._first_schema)}.{quoted(name)}"
 
     @property
@@ -102,7 +102,7 @@ class PostgreSQL(Engine):
     def misplaced(self, connection: Connection, table: str, /) -> str | None:
         """Return the schema of an existing table if it is not the first schema of the `search_path`; else None.
 
-        A new schema, such as one named like the user, may now be the first.
+        This happens if somebody has created a schema that comes earlier in the path, such as one named like the user.
         """
         rows = connection.execute(
             "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "

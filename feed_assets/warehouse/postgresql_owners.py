@@ -1,4 +1,7 @@
-"""Owners and code of the state tables in PostgreSQL: who could run a function with the rights of a load or a reader."""
+"""Check of the state tables in PostgreSQL: no other role may be able to run code with the rights of a load or reader.
+
+Such code is an owner's, or in a trigger, a rule, or the expression of an index.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +14,7 @@ _UNTRUSTED = (
     "AND r.oid <> (SELECT datdba FROM pg_database WHERE datname = current_database()) AND "
     "((SELECT rolsuper FROM pg_roles WHERE rolname = current_user) OR NOT pg_has_role(current_user, r.oid, 'USAGE'))"
 )
-"""The SQL condition that our use of an object would give more rights to its owner `r`.
+"""The SQL condition that the owner `r` of an object is untrusted: through our use of it, `r` could gain rights.
 
 For a superuser, pg_has_role is true for every role, so its result does not count.
 """
@@ -35,7 +38,7 @@ _PLANTED = (
     f"FROM {_STATE_TABLES} JOIN pg_index x ON x.indrelid = c.oid AND num_nonnulls(x.indexprs, x.indpred) > 0 "
     "JOIN pg_class i ON i.oid = x.indexrelid ORDER BY 1, 2, 3"
 )
-"""The query for untrusted owners (1), and for triggers, rules and indexes with expressions on state tables (2)."""
+"""The query for untrusted owners (rank 1), and for triggers, rules and index expressions of state tables (rank 2)."""
 
 
 def planted_by_others(connection: Connection, schemas: Sequence[str]) -> str:

@@ -21,9 +21,10 @@ Shapes = Mapping[int | None, Shape | None]
 
 
 class Ready(NamedTuple):
-    """Input of a load: the table's state with sufficient text lengths, batches of rows with their shapes, refused rows.
+    """Input of a load: the table's state, the shapes and batches of the rows to load, and the refused rows.
 
-    `shapes` are by schema id. Rows of a group with only tombstones have the shape None.
+    In `state`, the text columns are long enough for the rows. `shapes` are by schema id. The shape of rows that are
+    only tombstones is None.
     """
 
     state: TopicState
@@ -49,8 +50,8 @@ def readied(
 def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:
     """Lengthen a table's text columns now, if the warehouse cannot do so in the load's transaction.
 
-    The state tables get the new lengths only with the load. After a kill in between, a column may be longer than the
-    state tables record, which is harmless. So first query whether a column must still be lengthened.
+    The load stores the new lengths in the state tables later. After a kill in between, a column may be longer than the
+    state tables say, which is harmless. So first query whether a column must still be lengthened.
     """
     if state.shape is None or longer.shape is None:
         return

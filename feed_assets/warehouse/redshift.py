@@ -35,7 +35,7 @@ _MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
 class Redshift(Engine):
     """A cluster or workgroup. Its tables have no defaults and no NOT NULL, because Redshift cannot change these later.
 
-    Loads need neither, because rows get their defaults in the staging table.
+    Loads work without them, because rows get their defaults in the staging table.
     """
 
     clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"

@@ -88,7 +88,7 @@ def _both(table: Shape, update: Shape) -> Shape:
 
 
 def _fetched(place: LoadContext, update: Update, folder: Path) -> Rows | None:
-    """Copy the files of an update, compare them with their listing, and return their rows; None without files."""
+    """Copy the files of an update, check that they are unchanged, and return their rows. Return None without files."""
     read.download(place.board, update, folder)
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
     return Rows(paths) if paths else None
@@ -114,7 +114,7 @@ def _exchange(
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, state, exchange)
-    # The table is new, so it has none of the rows that are recorded as loaded.
+    # The table is new, so rows that the state tables record as loaded are not in it.
     if state.shape is None and shape is not None:
         dataset_state.forget(connection, table)
     for each in changed.statements:

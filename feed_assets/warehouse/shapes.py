@@ -1,4 +1,4 @@
-"""A table's shape, made from an Avro schema: columns of kinds that have a type in every warehouse."""
+"""A table's shape, made from an Avro schema: its columns, each of a kind for which every warehouse has a type."""
 
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,7 +130,7 @@ _LOGICAL: dict[tuple[str, str], Kind] = {
 _JSON = Kind(name="json")
 _DIGITS = {"integer": 10, "bigint": 19}
 _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
-"""Kinds whose values every warehouse converts to the same texts as in chunks."""
+"""Kinds whose values every warehouse casts to the same texts that chunks have. So such columns can become texts."""
 
 
 def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
@@ -236,7 +236,7 @@ def _branches(schema: Any) -> list[Any]:
 
 
 def widens(old: Kind, new: Kind) -> bool:
-    """Return whether kind `new` can store each value of kind `old`, and reads the texts in chunks in the same way."""
+    """Return whether kind `new` can store each value of kind `old`, and gives a text in a chunk the same meaning."""
     match old.name, new.name:
         case ("integer", "bigint" | "double") | ("real", "double"):
             return True

@@ -141,8 +141,8 @@ def strays_among(shape: Shape) -> str:
 def obstacle(quoted_table: str, shape: Shape) -> str:
     """Return a query for one key that prevents a simple replacement of rows.
 
-    Either the table has the key from another partition, or it has a newer row of the key. The query prefers the first
-    case. The result has the key's values and both partitions, which are equal in the second case.
+    Either the table has the key from another partition, or its row of the key is newer than the staged one. The query
+    prefers the first case. Its result has the key's values and both partitions, which are equal in the second case.
     """
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
@@ -193,7 +193,10 @@ def drop_older(quoted_table: str, shape: Shape) -> str:
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
-    """Yield statements that insert the rows of the table NEWEST, or record their keys as deleted, and clean up."""
+    """Yield statements that insert the rows of NEWEST into the table, or record the keys of deleted rows.
+
+    The last statements drop the temporary tables, and forget keys that were deleted more than `deleted_days` ago.
+    """
     target, deleted = engine.table(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")

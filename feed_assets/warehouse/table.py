@@ -78,7 +78,7 @@ class TopicTable:
             is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the table's change for each schema change in data that are not loaded yet."""
+        """Yield the change that the table needs, for each new schema in chunks that are not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
         state = self._state
@@ -156,7 +156,10 @@ class TopicTable:
         )
 
     def _refuse_beyond(self) -> None:
-        """Raise LoadFailed for a position after the topic's end, which would skip messages. Check once per session."""
+        """Raise LoadFailed if a stored position is after the topic's end, which would skip messages.
+
+        Check this once per session.
+        """
         if self._is_within or not self._state.positions:
             return
         try:
@@ -199,11 +202,9 @@ class TopicTable:
         return f"`{command}` makes the table anew, with only these and later rows."
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
-        """Read all signals again from the beginning, because their topic may have been recreated.
+        """Arrange that all signals are read again from the beginning, because their topic may have been recreated.
 
-        Loaded signals are skipped.
-
-        Raise the error if that was already tried.
+        Signals of loaded chunks are then skipped. Raise the error if this was already tried.
         """
         if self._is_anew:
             raise error
