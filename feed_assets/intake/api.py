@@ -69,7 +69,7 @@ _SAID = {
 }
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-"""Parameter that adds the header Authorization to the API's description. `Keys` reads the header itself."""
+"""Parameter that only adds the header Authorization to the API's description. `Keys` checks the header."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Door:
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Return whether the receiver takes events, how much waits to be published, and whether its keys are old.
+        """Return whether the receiver takes events, what waits to be published, and whether its copy of keys is old.
 
         This call needs no key, so it does not show the reason of a failure. The reason is in the log.
         """
@@ -199,8 +199,8 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
         """Check a partition of a foreign feed now. New updates are recorded, and a sensor acts on them at once."""
         with _partner(door, request, feed) as partner:
             door.rates.count(partner, 1)
-            # It is possible that a store never answers. Because each partner has at most one wake, such a store blocks
-            # only the wakes of one partner.
+            # A store may never answer. Each partner has at most one wake in progress, so such a store blocks only the
+            # wakes of one partner.
             if partner in waking:
                 why = f"another wake of {partner} is in progress: wait until it is answered, then wake {feed!r} again"
                 raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
@@ -218,8 +218,8 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
 def _partner(door: Door, request: Request, scope: str) -> Generator[str]:
     """Yield the partner of a request's API key, and count the request as in progress until the block ends.
 
-    Limits are for the partner: a second key, such as a rotated one, does not double them. Raise RefusedRequest if the
-    key may not write to `scope`, or the partner sent too much or has too many requests in progress.
+    Limits apply to the partner, so a second key, for example after a rotation, does not double them. Raise
+    RefusedRequest if the key may not write to `scope`, or the partner sent too much or has too many requests.
     """
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
     row = door.keys.of(header, now)

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Content-Security-Policy that forbids a browser to load anything else for the page."""
+"""Content-Security-Policy of the page. It forbids a browser to load scripts, images or anything else for the page."""
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}

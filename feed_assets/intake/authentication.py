@@ -1,6 +1,6 @@
 """API keys: how they are made, and how the key of a request is checked.
 
-A key is 256 random bits, so its SHA-256 reveals nothing about it. A slow hash is needed only for guessable passwords,
+A key has 256 random bits, so nobody can find it from its SHA-256. A slow hash is needed only for guessable passwords,
 and would double the cost of each request.
 """
 
@@ -109,7 +109,7 @@ def _digest(key: str) -> str:
 
 @dataclass
 class Keys:
-    """The ledger's keys, in memory, so that a request queries no database."""
+    """The API keys in the ledger, copied into memory so that a request queries no database."""
 
     ledger: Ledger
     _rows: dict[str, KeyRow] = field(default_factory=dict[str, KeyRow])
@@ -125,7 +125,7 @@ class Keys:
         self._loaded, self._has_error = start, False
 
     def reload(self, log: LimitedLog) -> None:
-        """Read all keys. Log an error instead of raising it: raising it would end the task that reads the keys."""
+        """Read all keys. Log an error and do not raise it, because that would end the task that reads the keys."""
         try:
             self.load()
         except LedgerUnavailable as error:

@@ -1,4 +1,4 @@
-"""Publication of one batch of an appendable feed. The batch is in the ledger at once: no sensor has to discover it."""
+"""Publication of one batch of an appendable feed, on the blackboard and in the ledger. No sensor has to discover it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class BatchContent:
     """Content of one batch to be published.
 
     The names of the batch and its parts depend only on the source of the data. So an earlier publication of the same
-    data is recognised. Only one process at a time publishes a batch.
+    data is recognised. Callers make sure that only one process at a time publishes a batch.
 
     Args:
         partition: The batch as a partition: the last segment of its key is the name of the batch.

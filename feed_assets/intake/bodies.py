@@ -46,7 +46,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
 _LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
 _KEY = re.compile(rb'"[ \t\r\n]*:')
-# Without `?`, an unclosed string would be scanned again from each of its quotes.
+# The closing quote is optional (`?`). Otherwise, an unclosed string would be scanned again from each quote in it.
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
@@ -70,7 +70,7 @@ def lines_of(body: bytes) -> Iterator[bytes]:
 
 
 def sent(raw: bytes) -> Sent:
-    """Return the event of a line. A byte order mark at its beginning is skipped: Spark runs skip it, too."""
+    """Return the event in a line. Skip a byte order mark at the line's beginning, as Spark runs do."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     if raw.count(b",") >= VALUES and _TEXT.sub(b"", raw).count(b",") >= VALUES:
@@ -135,7 +135,8 @@ def _in_array(body: bytes) -> Iterator[Sent]:
 def _element(text: str, value: Any) -> Sent:
     """Return the event of an array element, by the same rules as for a line.
 
-    An element with an escaped surrogate is parsed again: Python accepts a lone surrogate, which UTF-8 cannot encode.
+    Parse an element with an escaped surrogate again by `sent`: Python's parser would accept a lone surrogate, which
+    UTF-8 cannot encode.
     """
     raw = text.translate(_BREAKS).encode()
     if len(raw) > ROW_BYTES:

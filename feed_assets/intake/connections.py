@@ -50,7 +50,7 @@ PER_ADDRESS = 100
 PER_PARTNER = CONNECTIONS // 10
 """The most requests in progress of one partner, with all its keys. Further requests are answered with 429.
 
-It also limits the protected connections of one partner. Further ones count like connections without a valid key.
+As many connections of one partner are protected: they are not closed for new ones. Further ones are not protected.
 """
 
 
@@ -68,9 +68,9 @@ class Admission:
         self._open = dict[BoundedHttp, None]()  # In their order of arrival.
 
     def admit(self, connection: "BoundedHttp") -> bool:
-        """Count a new connection. If there are too many, close the oldest unprotected one.
+        """Count a new connection. If there are too many, close the oldest one that `_unprotected` returns.
 
-        Return False if the new connection is the one to close.
+        Return False if the new connection is the one to close. The caller then refuses it.
         """
         network, connection.is_counted = connection.network, True
         self._open[connection] = None
@@ -112,7 +112,7 @@ class Admission:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection that closes if its client is too slow or sends too much, or if a request's body was not read."""
+    """A connection that closes if its client is too slow or sends too much, or if a body is unread after its answer."""
 
     address = network = _partner = ""
     is_counted = _is_over = _has_head = False
@@ -170,7 +170,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_in(HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header of the head. Drop a trailer: a proxy that checks heads has not seen it."""
+        """Take a header of the head. Drop a trailer, which follows the body: no proxy that checks heads has seen it."""
         if len(self.headers) >= HEADERS:
             self._refusal = 431, f"the request has more than {HEADERS} headers: send fewer"
             raise ValueError(self._refusal)
@@ -211,9 +211,9 @@ class BoundedHttp(HttpToolsProtocol):
         super()._start_asgi_task(cycle, partial(self._answer, cycle, app))
 
     async def _answer(self, cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any) -> None:
-        """Run the application. A closed transport is a disconnect already before `connection_lost` is called.
+        """Run the application. A closed transport counts as a disconnect, even before `connection_lost` is called.
 
-        Until then uvloop raises RuntimeError for each use of the transport, as if the application had failed.
+        Otherwise uvloop would raise RuntimeError for each use of the transport, as if the application had failed.
         """
 
         def if_open(call: Any) -> Any:
@@ -263,7 +263,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self.abort()
                 return
             self.cycle.disconnected = True
-            self.cycle.waiting_for_100_continue = False  # Otherwise uvicorn would write it after our end of file.
+            self.cycle.waiting_for_100_continue = False  # Otherwise `100 Continue` would follow our end of file.
             self.cycle.message_event.set()
         body = json.dumps({"error": why}).encode()
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)

@@ -30,14 +30,14 @@ EVENTS_PER_CALL = 5000
 
 _COLUMNS = Columns()
 _LARGE = 16_384
-"""Bytes of an event after which other requests have their turn."""
+"""After an event with more bytes than this, other requests get a turn."""
 
 
 @dataclass(frozen=True)
 class WrittenSource:
     """An event source whose owners may send events.
 
-    `named` gives the event's table the name that feed_assets uses. If it cannot, it returns a rejected event.
+    `named` returns an event with our name of its table, or a rejected event if we have no name for the table.
     """
 
     name: str
@@ -141,6 +141,6 @@ def _why(read: WriteEvent | Rejected, refused: Mapping[str, str]) -> str | None:
     """Return the reason why an event was rejected, here or by the ledger. Return None if it was recorded."""
     if isinstance(read, Rejected):
         return read.reason
-    if not refused:  # To write an event as JSON again takes long.
+    if not refused:  # Below, the event is converted to JSON again, which takes long.
         return None
     return refused.get(Rejected(event_rejects.in_json(read), "").raw)

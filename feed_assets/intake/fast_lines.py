@@ -1,7 +1,7 @@
 """Fast check of usual lines, in Rust. A usual line is a flat JSON object whose values have exactly the column types.
 
 This check never rejects an event. If any line is not usual, it returns None. Then `pushed.py` checks each line by
-itself: it accepts more, such as `7.0` as a whole number, and reports what is wrong with an event.
+itself. That check accepts more, such as `7.0` as a whole number, and gives the reason if it rejects an event.
 """
 
 import re
@@ -25,7 +25,7 @@ DECIMALS = ("decimal", "dec", "numeric")
 """Names of the decimal types."""
 
 _SPACES = (b"\t", b"\r", b'" ')
-"""Bytes that may separate a key from its colon: whitespace, or a quote that a blank follows."""
+"""Signs of whitespace between a key and its colon: a tab, a carriage return, or a quote with a blank after it."""
 
 _OPEN, _CLOSE = ord("{"), ord("}")
 
@@ -34,7 +34,7 @@ class QuickLines:
     """A parser of usual lines.
 
     `columns` has the type of each column, and `event_time` the name of the column with the event time. `moment` is the
-    regular expression of usual event times. `fits` returns the check for values of a rarer type.
+    regular expression of usual event times. For a type that has no schema here, `fits` returns the check of its values.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ def _long_number(name: str) -> re.Pattern[bytes]:
 def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
     """Return whether a line may repeat a key. `keys` is the number of keys that the parser returned.
 
-    The parser keeps only the last value of a repeated key, so it returns fewer keys than the text has.
+    The parser keeps only the last value of a repeated key. So if a key is repeated, the text has more keys than `keys`.
     """
     return text.count(b'":') != keys or any(space in text for space in _SPACES)
 

@@ -30,7 +30,7 @@ so events of other feeds wait at most 5 s for large feeds.
 """
 
 TOLD, REMOVED = "segment told", "segment removed"
-"""Names of steps: the ledger has recorded everything in a segment; the segment's file is removed."""
+"""Names of the steps after which the ledger has recorded a whole segment, and after which its file is removed."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,8 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
     end = count if limit is None else min(count, first_large + limit)
     for number, batch in enumerate(islice(gathered.batches(segment.stem), begun, end), begun + 1):
         publish(receiver.services, batch, f"receiver {receiver.spool.receiver}")
-        if number >= small:  # If a small feed fails, the next call repeats all small feeds, whatever its limit.
+        # Nothing is noted until all small feeds are published. So after a failure, the next call repeats all of them.
+        if number >= small:
             receiver.begun[segment] = number
     if end == count:
         _finish(receiver, segment, gathered)

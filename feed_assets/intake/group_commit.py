@@ -20,7 +20,7 @@ class Together(Generic[T, R]):
         self._running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: T) -> R:
-        """Commit an item together with all others that wait. Return its result."""
+        """Commit an item together with all other waiting items. Return the result of this item."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._running is None:
@@ -28,7 +28,7 @@ class Together(Generic[T, R]):
         return await done
 
     async def _run(self) -> None:
-        """Commit groups until nobody waits. An item whose client has disconnected is committed, too."""
+        """Commit groups until no item waits. An item is also committed if its client has disconnected."""
         while self._waiting:
             group, self._waiting = self._waiting, []
             try:

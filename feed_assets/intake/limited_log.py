@@ -6,7 +6,7 @@ from threading import Lock
 from time import monotonic
 
 MINUTE = 60.0
-"""Seconds in which the same line about the same address is written once. Its repetitions are only counted."""
+"""Seconds within which the same line about the same address is written only once. Its repetitions are counted."""
 
 LINES_A_MINUTE = 100
 """The most different lines per minute and level. Further lines are counted in one line.

@@ -1,11 +1,11 @@
-"""JSON numbers that keep their text. A Spark run checks `1e2`, `7.0` and `1.505` by digits that a float would lose."""
+"""JSON numbers that keep their text. Spark runs check the digits of `1e2`, `7.0` or `1.505`, which a float loses."""
 
 import re
 from collections.abc import Callable
 from typing import Any
 
 DIGITS = 38
-"""The most digits of a number that a run keeps exactly. A run reads a longer number as a double."""
+"""The most digits of a number that a Spark run reads exactly. It reads a longer number as a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
 """Pattern of numbers that a float might not represent exactly."""
@@ -62,7 +62,7 @@ _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 def _digits(text: str) -> tuple[str, str] | None:
     """Return the digits before the point, without leading zeros, and the digits after it.
 
-    Return None if a run would read the number as a double.
+    Return None if a Spark run would read the number as a double.
     """
     match = _PLAIN.fullmatch(text)
     before, after = (match[1], match[2] or "") if match else ("", "")

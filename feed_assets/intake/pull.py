@@ -40,7 +40,7 @@ TURN = timedelta(hours=1)
 """The time after which a partner's store gets no further request in its turn. One download may take longer."""
 
 FORGOTTEN_TOGETHER = 100
-"""The most vanished files whose problems are cleared together. If a slow store fails, earlier groups stay cleared."""
+"""The most files that are checked and cleared in one transaction. If the store then fails, the transaction remains."""
 
 PUT = "file in the registry"
 """The name of the step after which a file is finished."""
@@ -173,7 +173,7 @@ class _FileListing:
         return True
 
     def _not_served(self, file: File, error: Exception, pulled: Pulled | None) -> bool:
-        """Record why one file could not be read, and continue. The next scan retries it. Raise if the store is down."""
+        """Record why one file could not be read. The next scan retries it. Raise the error if the store is down."""
         next(self._board.file_pages(file.key), None)
         self._refuse(file, f"{error} The next scan tries again", pulled)
         return True

@@ -1,4 +1,4 @@
-"""Turns of the sources that are pulled, one source at a time.
+"""Turns of the sources whose files are pulled. Only one source at a time has its turn.
 
 A partner's store can keep its turn for an hour, and list new files without end. So after its turn, a source waits for
 as long as the turn took. The other sources then have at least half of the time.
@@ -17,7 +17,7 @@ from feed_assets.runs.services import Services
 
 @dataclass(frozen=True)
 class PullSource:
-    """A feed, and the pull that fills it. `key_of` returns the feed's partition key for a time, or None without one."""
+    """A feed, and the pull that fills it. `key_of` returns the key of the feed's partition at a time, if it has one."""
 
     feed: Feed
     pull: Pull

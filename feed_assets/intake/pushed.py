@@ -91,7 +91,10 @@ class PushedFeed:
         return self._keys[hour]
 
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
-        """Return the window of each line, faster than `window`. Return None if a line is unusual or may be invalid."""
+        """Return the start of each line's window in seconds since 1970, faster than `window` does.
+
+        Return None if a line is unusual or may be invalid.
+        """
         texts = self._quick.times(lines)
         if texts is None:
             return None
@@ -102,8 +105,8 @@ class PushedFeed:
     def _starts(self, minutes: Collection[str], latest: float) -> dict[str, int] | None:
         """Return the window start of each minute.
 
-        Return None if a minute is invalid, before the first partition, or not entirely before `latest`. Then an event
-        may have to be rejected, and `window` checks each event.
+        Return None if a minute is invalid, before the first partition, or not entirely before `latest`. Then some event
+        may have to be rejected, so the caller must check each event by `window`.
         """
         firsts = {minute: first for minute in minutes if (first := _minute(minute, "Z")) is not None}
         if len(firsts) < len(minutes) or min(firsts.values()) < self._first or max(firsts.values()) > latest - 60:

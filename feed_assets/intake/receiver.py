@@ -29,7 +29,7 @@ HOURS_PER_REQUEST = 1_000
 """The most different hours in the events of one request. Each hour becomes a batch with its own files."""
 
 HOURS_PER_SECOND = 10
-"""New hours per second that one partner may add to the unpublished events. Ten times as many may arrive at once."""
+"""The most hours of event time per second that a partner may add to the spool. Ten times as many may come at once."""
 
 REASONS_TOLD = 100
 """The most rejected events that an answer lists. The ledger keeps all of them."""
@@ -63,8 +63,8 @@ class RequestAnswer:
 class Receiver:
     """Feeds that take pushed events, and the spool that keeps accepted events until they are published.
 
-    `spooled` has the answers of requests in the spool by idempotency key, or None while a request is in progress.
-    `begun` has segments in which only batches of large feeds still wait, and the number of batches already published.
+    `spooled` has the answers of requests in the spool by idempotency key, and None for a request in progress. `begun`
+    has the segments in which only batches of large feeds still wait, with the number of batches already published.
     """
 
     services: Services
@@ -113,7 +113,7 @@ class Receiver:
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
-        """Claim the idempotency key in the ledger first, so that only one of two receivers writes the frame.
+        """Claim the idempotency key in the ledger, then write the frame. So only one of two receivers writes the frame.
 
         After a kill in between, this receiver owns the key, but its spool has no frame with the key. So it accepts a
         repeated request like a new one.
@@ -133,11 +133,11 @@ class Receiver:
         return answer
 
     def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
-        """Claim idempotency keys in one transaction. Return for each its answer or refusal; None if the request is new.
+        """Claim the idempotency keys of some requests in one transaction.
 
-        `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes the answer from
-        `spooled`, so no answer is missed. `spooled` is read again afterwards, because a request in progress may have
-        ended.
+        Return each request's earlier answer, or its refusal; None for a new request. Read `spooled` before the ledger,
+        so that no answer is missed: a flush writes an answer to the ledger before it removes it from `spooled`. Read
+        `spooled` again afterwards, because a request in progress may have ended.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -166,7 +166,7 @@ class Receiver:
 
 @dataclass
 class _Judging:
-    """The result of checking a request's events: accepted events by window, rejected events, and the reasons."""
+    """Check of a request's events, with its results: accepted events by window, rejected events, and the reasons."""
 
     feed: PushedFeed
     latest: float

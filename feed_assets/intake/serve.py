@@ -123,7 +123,7 @@ async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> N
 
 
 def _look(door: Door, seconds: float) -> None:
-    """Flush old segments. Keep a failure in `door.problem`: raising it would end the task that flushes."""
+    """Flush old segments. Keep a failure in `door.problem`. Raising it would end the task that flushes."""
     problems = dict[str, str]()
     with failing_alone(problems, "the spool"):
         door.problem = _flushed(door, seconds)

@@ -52,8 +52,8 @@ class Piece(NamedTuple):
 class Frame:
     """The content of one request: its events as lines in the order of the pieces, and rejected events with reasons.
 
-    `key`, `digest` and `answer` are for a request with an idempotency key: the key, a digest of the body, and the
-    answer. `source` is the partner, if the feed has a separate partition for each hour and partner.
+    For a request with an idempotency key, `key` is that key, `digest` is of the body, and `answer` is the JSON answer.
+    `source` is the partner, if the feed has a separate partition for each hour and partner.
     """
 
     feed: str
@@ -201,7 +201,7 @@ class Spool:
         return [None] * len(group)
 
     def note_hours(self, frame: Frame) -> int:
-        """Add a frame's hours to the hours of the current segment. Return the number of new hours."""
+        """Add a frame's hours (of event time) to those of the current segment. Return the number of new hours."""
         hours = self._hours  # Another thread may replace `_hours` when it seals the segment.
         before = len(hours)
         hours.update((frame.feed, piece.key) for piece in frame.pieces)

@@ -22,12 +22,12 @@ The events are estimated by line breaks, or by commas in an array.
 """
 
 EVENT_BYTES = 2048
-"""Number of bytes that count as one event in rate limits. An average event has a tenth of this size."""
+"""For rate limits, a body counts as at least one event per this number of bytes. An average event has a tenth of it."""
 
 SPARED_BYTES, SPARED_OF_PARTNER = 8 << 20, 1 << 20
-"""Memory for bodies that is spared for partners who use little of it, and the most bytes of one of them there.
+"""Memory that is reserved for partners whose bodies use little memory, and the most bytes that count as little.
 
-Otherwise two partners with large, slow bodies could have the bodies of all others refused.
+Without this reserve, two partners with large, slow bodies could have the bodies of all others refused.
 """
 
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
@@ -38,8 +38,8 @@ class BodyMemory:
 
     Args:
         limit: The most bytes.
-        total: The memory of all requests, which counts these bytes, too.
-        spared: Bytes that only those get who take no more than `SPARED_OF_PARTNER` of them.
+        total: The memory of all partners, if this is the memory of one. It counts the bytes of this one, too.
+        spared: Bytes reserved for partners whose bodies have no more than `SPARED_OF_PARTNER` bytes together.
     """
 
     def __init__(self, limit: int, total: "BodyMemory | None" = None, *, spared: int = 0) -> None:
@@ -49,7 +49,7 @@ class BodyMemory:
     def take(self, size: int, *, by_few: bool = True) -> None:
         """Reserve memory for more bytes of a request body. Raise RefusedRequest if the limit is reached.
 
-        `by_few` is true if the partner's bodies use so few bytes that it may use the spared memory.
+        `by_few` is True if the partner uses so few bytes that it may also take the reserved ones (`spared`).
         """
         if size > self._remaining - (0 if by_few else self._spared):
             raise RefusedRequest(
