@@ -1,1 +1,1 @@
-"""Probes of compute targets: their free resources, read within limits of time and bytes."""
+"""Probes of compute targets: they read what is free there, within limits of time and bytes."""

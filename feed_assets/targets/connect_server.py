@@ -15,7 +15,7 @@ _CALL = "/spark.connect.SparkConnectService/Config"
 
 
 def look(target: Connect, now: datetime) -> Probe:
-    """Return the target's whole size as free, because only the ledger knows how much of it is in use.
+    """Return the target's whole size as free: the server does not report how much is in use, only the ledger knows.
 
     Raise NoAnswer if nothing answers.
 
@@ -42,7 +42,7 @@ def _address(remote: str) -> str:
 
 
 def _has_tls(remote: str) -> bool:
-    """Return whether a session uses TLS: PySpark sends a token to other machines only by TLS."""
+    """Return whether PySpark's session uses TLS: by the option `use_ssl`, or to send a token to another machine."""
     parts = urlsplit(remote)
     pairs = [option.partition("=") for option in parts.path.partition(";")[2].split(";")]
     options = {key: value for key, _, value in pairs}

@@ -18,10 +18,10 @@ WAITING, RUNNING = ("SUBMITTED", "QUEUED", "PENDING", "SCHEDULED"), "RUNNING"
 """States of a job before it has its workers, and state of a job with its workers."""
 
 MOST_JOBS = 20
-"""Greatest number of jobs whose sizes are requested. AWS limits the number of calls per second."""
+"""Greatest number of jobs whose sizes are read: AWS limits calls per second. Other jobs count with default sizes."""
 
 _SECONDS = 5.0
-"""Seconds for all calls of a probe together, with credentials and DNS."""
+"""Seconds for all calls of a probe together, including the search for credentials and DNS."""
 
 _SIZE = re.compile(r"([1-9][0-9]{0,9})\s?(?:vcpu|gb)?", re.IGNORECASE)
 _CONF = re.compile(r"--conf\s+['\"]?([\w.-]+)=([^\s'\"]+)")
@@ -32,7 +32,7 @@ _DEFAULTS = {
     "spark.driver.cores": "4",
     "spark.driver.memory": "14g",
 }
-"""The sizes of a job that sets no sizes (EMR Serverless User Guide, "Spark job properties")."""
+"""The defaults of EMR Serverless for a job's sizes (EMR Serverless User Guide, "Spark job properties")."""
 
 
 def look(target: EmrServerless, now: datetime) -> Probe:
@@ -81,7 +81,7 @@ def _probe(target: EmrServerless, now: datetime, ends: float) -> Probe:
 
 
 def _check_time(ends: float, **_: Any) -> None:
-    """Raise TimeoutError if the time is over, so that the thread of an abandoned probe makes no further call."""
+    """Raise TimeoutError before a call of AWS if the time is over, so that an abandoned probe makes no further call."""
     if monotonic() > ends:
         raise TimeoutError
 

@@ -1,6 +1,6 @@
 """JSON answers of other servers, within limits.
 
-All answers of one look together may take PROBE_SECONDS. Each answer has at most LARGEST bytes and MOST_VALUES values.
+All answers of one probe together may take PROBE_SECONDS. Each answer has at most LARGEST bytes and MOST_VALUES values.
 """
 
 from collections.abc import Generator, Mapping
@@ -17,13 +17,13 @@ from feed_assets.core.http_sessions import listing_session
 from feed_assets.core.time_limits import Opened, in_time
 
 PROBE_SECONDS = 2.0
-"""Seconds that a target may take for all answers of one look."""
+"""Seconds that a target may take for all answers of one probe."""
 
 LARGEST = 1 << 20
 """Greatest size of an answer in bytes."""
 
 MOST_VALUES = 50_000
-"""Greatest number of values in an answer. As a model, even a short value costs up to 60 µs and 3 kB."""
+"""Greatest number of values in an answer. In a parsed model, even a short value costs up to 60 µs and 3 kB."""
 
 
 class NoAnswer(Exception):
@@ -55,7 +55,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Server:
-    """A server during one look. The look ends at the time `ends` of the monotonic clock."""
+    """A server during one probe. No answer may take longer than until `ends`, a time of the monotonic clock."""
 
     session: requests.Session
     opened: list[Opened]
@@ -101,14 +101,14 @@ class Server:
 
 @contextmanager
 def look_at_server(ca: Path | None = None) -> Generator[Server]:
-    """Yield a server for one look. The certificate in the file `ca` replaces the usual authorities' certificates."""
+    """Yield a server for one probe. If `ca` is given, only certificates of the authority in that file are accepted."""
     opened: list[Opened] = []
     with listing_session(opened) as session:
         yield Server(session, opened, ca)
 
 
 def _field(error: ValidationError) -> str:
-    """Return the place of the first error in the answer. It contains only numbers and the names of our fields."""
+    """Return where the answer has its first error. The text has only numbers and our fields' names, nothing secret."""
     fields = {name for part in AnswerPart.__subclasses__() for name in part.model_fields}
     place = [str(each) for each in error.errors()[0]["loc"] if isinstance(each, int) or each in fields]
     return ".".join(place) or "all of it"

@@ -19,7 +19,7 @@ from feed_assets.targets.kubernetes_quantities import NO_QUANTITY, Requesting, a
 
 CPU, MEMORY = "cpu", "memory"
 _PAGE = 40
-"""Number of objects in an answer. A large object has 20 KB, with fields that only Kubernetes reads."""
+"""Number of objects in an answer. A large object has 20 KB, mostly of fields that only Kubernetes itself reads."""
 _WAITING = 100
 """Greatest number of waiting pods that are counted."""
 _JSON = "application/json"
@@ -140,12 +140,12 @@ def _bearer(token_file: Path | None) -> dict[str, str]:
 
 
 def _is_of_each_run(spec: _Spec) -> bool:
-    """Return whether a quota counts all executors. A quota for only some classes of pods may count no executors."""
+    """Return whether a quota counts all executors. A quota with other scopes may count none of them."""
     return spec.scopeSelector is None and {*spec.scopes} <= {*_OF_EACH_RUN}
 
 
 def _of_quotas(quotas: Sequence[_Status], name: str) -> _Capacity | None:
-    """Return the size of a resource by the strictest quota. Return None if no quota limits it."""
+    """Return the total and the free amount of a resource by the strictest quotas. Return None if no quota limits it."""
     names = (f"requests.{name}", name, f"limits.{name}")
     limits = [(each, limit) for each in quotas for limit in names if limit in each.hard]
     totals = [quantity(each.hard[limit]) for each, limit in limits]
@@ -155,7 +155,7 @@ def _of_quotas(quotas: Sequence[_Status], name: str) -> _Capacity | None:
 
 
 def _of_nodes(api: _Api, namespace: str) -> dict[str, _Capacity]:
-    """Return the size of the nodes that take pods, and the part that no pod there has requested.
+    """Return the size of the nodes that take pods, and the part that no pod requests.
 
     A large cluster has more nodes and pods than can be read in time. A namespace in such a cluster needs a quota.
     """

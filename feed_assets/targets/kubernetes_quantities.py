@@ -75,5 +75,5 @@ def quantity(text: str) -> Decimal:
 
 
 def amount(cpu: Decimal, memory: Decimal) -> Amount:
-    """Return whole cores and bytes. A part of a core starts no executor."""
+    """Return whole cores and bytes, rounded down: an executor cannot start on a part of a core."""
     return Amount(max(int(cpu), 0), max(int(memory), 0))

@@ -1,4 +1,4 @@
-"""The look at a target of each kind: what is free there, or why it gives no answer."""
+"""The probe of a target of any kind: it finds what is free there, or why the target gives no answer."""
 
 import logging
 from collections.abc import Callable
@@ -35,9 +35,9 @@ _LOOKS: dict[type[Any], Callable[[Any, datetime], Probe]] = {
 
 
 def look(now: datetime, target: ComputeTarget) -> Probe:
-    """Return the answer of a target. A target without an answer is offline since `now` (UTC).
+    """Probe a target and return its answer. Without an answer, the target is offline since `now` (UTC).
 
-    An error of a probe also counts as offline, so that the answers of the other targets are kept.
+    An unexpected error in a probe also counts as offline, so that it does not end the probes of other targets.
     """
     try:
         return _bounded(_LOOKS[type(target)](target, now))

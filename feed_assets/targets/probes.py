@@ -1,4 +1,7 @@
-"""The rooms of all compute targets: their answers, shared through the ledger, minus the resources that runs use."""
+"""The room of each compute target: its free resources in the last answer, minus what runs were granted since.
+
+All processes share the answers through the ledger.
+"""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +16,7 @@ from feed_assets.ledger import target_probes
 from feed_assets.ledger.database import Ledger
 
 AT_ONCE = 16
-"""Greatest number of targets that are asked at the same time."""
+"""Greatest number of targets that are probed at the same time."""
 
 Targets = Mapping[str, ComputeTarget]
 
@@ -32,14 +35,14 @@ def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]
 
 
 def _with_own_size(target: ComputeTarget, probe: Probe) -> Probe:
-    """Return an answer with the size from the settings, if they have it. Other processes may have other settings."""
+    """Return an answer with the size from our settings, if they have it: the process that probed may have others."""
     if not isinstance(target, _SIZED) or probe.offline:
         return probe
     return replace(probe, total=target.total, free=target.total)
 
 
 def ask_again(ledger: Ledger, name: str, target: ComputeTarget, now: datetime) -> Probe:
-    """Ask a target, however new its last answer is, and return its answer."""
+    """Probe a target even if its last answer is new, and return its answer."""
     return _ask(ledger, {name: target}, now)[name]
 
 
@@ -54,7 +57,14 @@ def _ask(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]:
 def rooms(
     targets: Targets, probes: Mapping[str, Probe], grants: Mapping[str, Sequence[Grant]], closed: Mapping[str, str]
 ) -> dict[str, Room]:
-    """Return the room of each target. `closed` has reasons why this process cannot use some targets."""
+    """Return the room of each target, by name.
+
+    Args:
+        targets: The declared targets.
+        probes: Their last answers.
+        grants: The resources that runs have been granted there.
+        closed: The reasons why this process cannot use some targets.
+    """
     return {
         name: _room(target, probes.get(name), grants.get(name, ()), closed.get(name))
         for name, target in targets.items()

@@ -1,4 +1,4 @@
-"""Probe of a standalone cluster of Spark: what is free, by the JSON of its master's web UI."""
+"""Probe of a standalone cluster of Spark. It reads what is free from the JSON page of the master's web UI."""
 
 from datetime import datetime
 from typing import Annotated
@@ -17,7 +17,7 @@ LEAST_MIB = 512
 
 
 MOST_MACHINES = 500
-"""Greatest number of workers that a probe lists. A resource request reads the whole list while it locks the queue."""
+"""Greatest number of workers that a probe lists: a request for resources reads the list while it locks the queue."""
 
 
 class _Worker(AnswerPart):

@@ -1,4 +1,4 @@
-"""Probe of a YARN cluster: what is free for a queue, by the REST API of its ResourceManager."""
+"""Probe of a YARN cluster. It reads what is free for a queue from the REST API of the ResourceManager."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=-1, le=1e9, allow_inf_nan=False)]
 
 _ROUNDED = 1e-3
-"""The share of a core by which a result may be too small, because YARN's percentages are single-precision numbers."""
+"""The part of a core that is added before rounding down: YARN's percentages are inexact single-precision numbers."""
 
 
 class _Metrics(AnswerPart):
@@ -116,7 +116,7 @@ def _leaves(
 
 
 def _of_queue(cluster: Probe, path: Sequence[_CapacityQueue]) -> Probe:
-    """Return the part of a cluster that a leaf queue has. Each parent of the queue limits this part, too."""
+    """Return the part of a cluster that a leaf queue may use. The limits of its parents apply, too."""
     leaf = path[-1]
     if stopped := next((each for each in path if each.state != "RUNNING"), None):
         raise NoAnswer(f"its queue {stopped.queueName} is {stopped.state}, expected RUNNING")
