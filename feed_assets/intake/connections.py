@@ -112,7 +112,7 @@ class Admission:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection that closes if its client is too slow or sends too much, or if a body is unread after its answer."""
+    """A connection that closes if its client is too slow, sends too much, or is answered before its body is read."""
 
     address = network = _partner = ""
     is_counted = _is_over = _has_head = False

@@ -37,7 +37,8 @@ _LARGE = 16_384
 class WrittenSource:
     """An event source whose owners may send events.
 
-    `named` returns an event with our name of its table, or a rejected event if we have no name for the table.
+    `named` replaces the table's name in an event by the name that feed_assets uses. If it cannot, it returns a rejected
+    event.
     """
 
     name: str

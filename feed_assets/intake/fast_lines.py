@@ -34,7 +34,8 @@ class QuickLines:
     """A parser of usual lines.
 
     `columns` has the type of each column, and `event_time` the name of the column with the event time. `moment` is the
-    regular expression of usual event times. For a type that has no schema here, `fits` returns the check of its values.
+    regular expression of usual event times. For types other than integers, floats and strings, `fits` returns the check
+    of their values.
     """
 
     def __init__(

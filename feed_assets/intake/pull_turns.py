@@ -58,7 +58,7 @@ def due(services: Services, sources: Sequence[PullSource], now: datetime) -> lis
 
 @contextmanager
 def turn_of(services: Services, source: PullSource) -> Generator[datetime]:
-    """Yield the start of a source's turn. At its end, even by an error, record how long other sources have priority."""
+    """Yield the start time of a source's turn. At its end, even by an error, record until when others have priority."""
     began = services.now()
     try:
         yield began

@@ -184,7 +184,7 @@ class _Column:
     fits: Fits | None = None
 
     def has(self, value: Any) -> bool:
-        """Return whether a value is None or of the type."""
+        """Return whether a value is None, or a value of the column's type."""
         return type(value) in self.types or (self.fits is not None and self.fits(value))
 
 

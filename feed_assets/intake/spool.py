@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 class Frame:
     """The content of one request: its events as lines in the order of the pieces, and rejected events with reasons.
 
-    For a request with an idempotency key, `key` is that key, `digest` is of the body, and `answer` is the JSON answer.
+    For a request with an idempotency key, `key` is that key, `digest` the body's digest, and `answer` the JSON answer.
     `source` is the partner, if the feed has a separate partition for each hour and partner.
     """
 

@@ -16,7 +16,7 @@ from feed_assets.kafka.schema_limits import InvalidSchema, is_recursive, loaded
 from feed_assets.kafka.strict_avro import Forms
 
 HEAD = struct.Struct(">BI")
-"""The magic byte and the id of the schema."""
+"""The first five bytes of a key or value: the magic byte and the schema id."""
 
 _FAST: Any = import_module("fastavro.read")
 _SLOW: Any = import_module("fastavro._read_py")

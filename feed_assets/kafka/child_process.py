@@ -1,4 +1,4 @@
-"""Child processes that read topics: a failed assertion of librdkafka ends the child alone, and not this process.
+"""Child processes that read topics. If an assertion of librdkafka fails, only the child ends, and not this process.
 
 The child writes its progress into a shared file of integers, so this process can read it after a crash.
 """

@@ -73,7 +73,7 @@ class Clients:
         self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
     def consumer(self) -> Consumer:
-        """Return a member of the consumer group. It reads only committed messages, from offsets that are assigned."""
+        """Return a member of the consumer group. It reads only committed messages, from offsets that callers set."""
         defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
         return _create(Consumer, {**defaults, **_READ_DEFAULTS, **self._conf, **_READS})
 

@@ -27,7 +27,7 @@ _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 LEAST = 8 << 20
 """The smallest message limit of the two topics, in bytes.
 
-The limit of the upstream topic may be too small for them, because it applies to compressed messages.
+The limit of the upstream topic may be too small here, because it applies to messages as their producer compressed them.
 """
 
 _HEADERS = 64 << 10

@@ -1,4 +1,4 @@
-"""Search for topic partitions whose next messages crash their reader, such as by a failed assertion of librdkafka.
+"""Search for topic partitions whose next messages crash their reader: the process that reads them by librdkafka.
 
 A child process reads the partitions in turns, only one at a time. If the child crashes, another child continues with
 the other partitions.
@@ -89,7 +89,7 @@ class _Turns:
 
 
 def main() -> None:
-    """Read the partitions that the standard input names."""
+    """Run as the child process: read the partitions that the standard input lists."""
     job = json.load(sys.stdin)
     places = [(topic, number) for topic, number in job["places"]]
     reader = Clients(job["conf"]).peeker()

@@ -263,7 +263,7 @@ class Open:
 
 
 def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: float) -> Open:
-    """Continue the count `before` with up to `limit` more messages, and return the new counts.
+    """Count open dead letters: read up to `limit` messages after those in the counts `before`, and return new counts.
 
     Raise KafkaUnavailable.
     """

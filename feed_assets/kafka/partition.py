@@ -1,7 +1,7 @@
 """One topic partition that this process reads: its messages become chunks that are written and signalled.
 
 Chunks are written and signalled one after another. A kill before the signal leaves a file without a signal, and the
-next process cuts the same chunk again. After a kill after the signal, the next process continues with the next chunk.
+next process cuts the same chunk again. A kill after the signal lets the next process continue with the next chunk.
 The connector has no state besides files and signals.
 """
 
@@ -82,8 +82,8 @@ class PartitionReader:
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
         """Signal chunks whose files are already written, so that readers of a signal always find its file.
 
-        Each step of the iterator may raise SignalRefused. It raises LogTrimmed if the topic was recreated after this
-        reader was created.
+        Each step of the iterator may raise SignalRefused. It raises LogTrimmed if the topic was recreated since this
+        reader began.
         """
         return map(self._write, chunks)
 

@@ -42,7 +42,7 @@ def first(clients: Clients, reader: Consumer, topic: str, begins: Mapping[int, i
 
 
 def main() -> None:
-    """Read the first message of each partition that the standard input names."""
+    """Run as the child process: read the first message of each partition that the standard input lists."""
     job = json.load(sys.stdin)
     reader = Clients(job["conf"]).peeker()
     try:

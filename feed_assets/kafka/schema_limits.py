@@ -97,7 +97,7 @@ def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 class _Measured:
-    """Sizes of types. Each named type is measured once, however often it is used."""
+    """Sizes of types: their depth, and their values without bytes. Each named type is measured only once."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.is_recursive = False

@@ -152,7 +152,7 @@ class ConnectorSession:
             self._beat(partial(self._figures, consumer))
 
     def _figures(self, consumer: Consumer) -> Figures:
-        """Return the numbers for the connector's sign of life. A time of 0 means that nothing is signalled yet."""
+        """Return the numbers for the connector's heartbeat. A time of 0 means that nothing is signalled yet."""
         return {
             "partitions": len(self._open),
             "partitions_set_aside": len(self._aside),
@@ -266,7 +266,7 @@ class ConnectorSession:
         return None
 
     def _set_crashing_aside(self, consumer: Consumer) -> None:
-        """Set aside the partitions whose next messages crash their reader. Send signs of life during the search."""
+        """Set aside the partitions whose next messages crash their reader. Send heartbeats during the search."""
         if self._crash_note is None:
             return
         starts = {(each.place.topic, each.place.number): each.start for each in self._open.values()}

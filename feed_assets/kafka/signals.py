@@ -139,8 +139,8 @@ class Signals:
         """Write a signal and its chunk's dead letters, all or none. Cut letters that are too long for the broker.
 
         Raise SignalRefused if the broker refuses the cut letters, too. Raise FencedOff if a later writer exists. After
-        KafkaUnavailable, it is unknown whether all or none were written. Create a new writer then: after that, `last`
-        shows what was written.
+        KafkaUnavailable, it is unknown whether all or none were written. Then create a new writer, which ends any open
+        transaction. After that, `last` returns this signal if it was written.
         """
         began = monotonic()
         try:

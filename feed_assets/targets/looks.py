@@ -49,7 +49,7 @@ def look(now: datetime, target: ComputeTarget) -> Probe:
 
 
 def _bounded(probe: Probe) -> Probe:
-    """Return a probe. Raise NoAnswer if the ledger cannot keep the probe's numbers."""
+    """Return the probe unchanged. Raise NoAnswer if the ledger cannot keep the probe's numbers."""
     numbers = (probe.total.cores, probe.total.memory, probe.free.cores, probe.free.memory, probe.queued)
     if not all(abs(each) <= LARGEST for each in numbers):  # The free amounts may be negative.
         raise NoAnswer("another answer than expected (cores, bytes and queue are numbers up to 2^62)")

@@ -108,7 +108,7 @@ class DuckDB(Engine):
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
             yield f"ALTER TABLE {staging} RENAME TO {newest}"
-        else:  # Do not use SET DATA TYPE: it would fail, because it also casts deleted rows that were refused.
+        else:  # Do not use SET DATA TYPE: it also casts the rows that were refused and deleted, and would fail.
             yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
             yield f"DROP TABLE {staging}"
 

@@ -1,4 +1,4 @@
-"""Engines: the types, conversions of texts to values, and connections of each kind of warehouse."""
+"""Engines: each kind of warehouse has one, with its column types, its SQL and its connections."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +139,10 @@ class Engine(ABC):
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
-        """Return a context with a connection. Its end rolls back uncommitted changes. Raise WarehouseUnavailable."""
+        """Return a context manager for a connection, which at its end rolls back uncommitted changes.
+
+        Raise WarehouseUnavailable.
+        """
 
     @abstractmethod
     def bytes_of(self, text: str) -> str:

@@ -47,7 +47,7 @@ SAY_SECONDS = 60.0
 """Seconds between two progress lines."""
 
 _NAMED = 10
-"""The most tables that a line names."""
+"""The most tables that one line of output lists."""
 
 AGAIN_SECONDS = 60.0
 """Seconds after which a table is tried again if another transaction has locked it."""
@@ -188,7 +188,7 @@ class LoaderSession:
             raise next(iter(self._stopped.values()))
 
     def _figures(self) -> Figures:
-        """Return the numbers for the loader's sign of life. A time of 0 means that nothing was loaded yet."""
+        """Return the numbers for the loader's heartbeat. A time of 0 means that nothing was loaded yet."""
         return {
             "tables": len(self._sources),
             "tables_stopped": len(self._stopped),
@@ -251,7 +251,7 @@ class LoaderSession:
             )
 
     def _each(self, work: Callable[[str], None]) -> None:
-        """Call `work` for each table that has not stopped. Skip tables that were locked within AGAIN_SECONDS."""
+        """Call `work` for each table that has not stopped. After a table was locked, skip it for AGAIN_SECONDS."""
         for name in [each for each in self._sources if each not in self._stopped]:
             try:
                 if name in self._busy:

@@ -81,7 +81,7 @@ def _forms(connection: Connection) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Return a name unchanged if it meets our rules for names; otherwise quote and shorten it."""
+    """Return a name unchanged if it is a short identifier. Otherwise quote and shorten it, as anybody may choose it."""
     return name if name.isidentifier() and len(name) < _SHOWN else repr(name)[:_SHOWN]
 
 

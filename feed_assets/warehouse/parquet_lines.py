@@ -48,7 +48,7 @@ _KINDS = {
 """Kinds by DuckDB's names of types, except decimals."""
 
 _AS_THEY_ARE = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint", "varchar"})
-"""Types whose values are the same in JSON."""
+"""Types whose values are written to JSON as they are."""
 
 
 class Rows:

@@ -1,6 +1,6 @@
 """Check of the state tables in PostgreSQL: no other role may be able to run code with the rights of a load or reader.
 
-Such code is an owner's, or in a trigger, a rule, or the expression of an index.
+Such code may be in a trigger, a rule or an index expression. An owner could add it at any time.
 """
 
 from collections.abc import Sequence

@@ -132,7 +132,7 @@ class Redshift(Engine):
         return look(copies, LENGTHS[-1], LONGEST_ROW, {each.name for each in columns if each.kind.name == "bytes"})
 
     def fitted(self, shape: Shape, lengths: Mapping[str, int], /) -> Shape:
-        """Return the shape with the smallest sufficient text lengths of LENGTHS."""
+        """Return the shape, in which each text column has the smallest length of LENGTHS that is sufficient."""
         return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
 
     def grow(self, table: str, column: Column, /) -> Iterator[ColumnGrowth]:

@@ -122,7 +122,7 @@ class TopicTable:
         return page.is_complete
 
     def _signal(self, partition: int, message: Message) -> Signal | None:
-        """Return the signal of a chunk that a message contains. For any other message, print a line and return None.
+        """Return the signal in a message. For a message that is not a valid signal, print a line and return None.
 
         If a signal was lost in this way, the gap in the offsets before the next signal reveals it.
         """
