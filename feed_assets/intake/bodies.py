@@ -111,7 +111,7 @@ def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> It
 
 
 def _too_long(raw: bytes) -> Sent:
-    """Return a broken event, cut to the allowed size. Stored as JSON, its text may take six times as many bytes."""
+    """Return a broken event, cut to the allowed size. In the spool's JSON, one byte of it may take six bytes."""
     return Sent(raw[:ROW_BYTES], broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
 
 

@@ -147,6 +147,10 @@ class Receiver:
     def _key_answer(
         self, requested: Taken, recorded: Taken, spooled_answer: str | None
     ) -> RequestAnswer | RefusedRequest | None:
+        """Return a request's earlier answer, or its refusal. For a new request, note it as in progress; return None.
+
+        `recorded` is the key's row in the ledger. `spooled_answer` was in `spooled` before the ledger was read.
+        """
         now = self.spooled.get(requested.at, _NOT_SPOOLED)
         answer = recorded.answer or spooled_answer or now
         is_under_way = spooled_answer is None or now is None  # The key's first request may be in the same group.

@@ -25,7 +25,7 @@ def signalled_key(topic: str, partition: int, first_offset: int, path: str) -> s
 
 
 def packed(content: bytes) -> bytes:
-    """Return the content, gzip-compressed without a time. So one version of zlib always makes the same bytes."""
+    """Return the content compressed by gzip, without a timestamp. So one zlib version always makes the same bytes."""
     return gzip.compress(content, mtime=0)
 
 

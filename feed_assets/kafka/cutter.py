@@ -105,6 +105,7 @@ class Cutter:
         self._body.close()
 
     def _take(self, decoded: Decoded, now: float) -> None:
+        """Add a message to the open chunk. If no chunk is open, open one, and set where it must end."""
         if self.opened is None:
             self.opened, self._body = now, self._new_body()
             line = line_after(decoded.offset, self._topic.messages)

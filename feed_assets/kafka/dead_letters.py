@@ -263,7 +263,7 @@ class Open:
 
 
 def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: float) -> Open:
-    """Count open dead letters: read up to `limit` messages after those in the counts `before`, and return new counts.
+    """Return a topic's numbers of open dead letters: `before`, changed by up to `limit` messages that came later.
 
     Raise KafkaUnavailable.
     """

@@ -1,4 +1,4 @@
-"""Offsets at which topic partitions crash their reader. The home folder keeps them for all its processes.
+"""Offsets at which topic partitions crash their reader. The home folder keeps them, so no process reads them again.
 
 Each offset has a small file. A file is written completely or not at all. It is removed once the broker no longer has
 the offset.

@@ -13,7 +13,7 @@ OPERATION, OFFSET = "_operation", "_offset"
 Headers = Sequence[tuple[str, bytes | None]]
 
 LATEST = datetime(LAST_YEAR, 12, 31, 23, 59, tzinfo=UTC)
-"""The last minute that is in a window. Later timestamps count as this minute."""
+"""The last minute that windows cover. Later timestamps count as this minute."""
 
 _LATEST_MS = int(LATEST.timestamp()) * 1000
 

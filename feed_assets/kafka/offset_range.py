@@ -110,7 +110,7 @@ class ChunkWriter:
 
     @property
     def costly(self) -> int:
-        """Return the number of messages that changed the schema, were slow to process, or became far longer lines."""
+        """Return how many messages changed the schema, were slow to process, or were far longer as CSV lines."""
         return self._cutter.changes + self._slow
 
     def take(self, message: Message) -> Iterator[Kept]:

@@ -65,7 +65,7 @@ class PartitionReader:
 
     @property
     def costly(self) -> int:
-        """Return the number of messages that changed the schema, were slow to process, or became far longer lines."""
+        """Return how many messages changed the schema, were slow to process, or were far longer as CSV lines."""
         return self._chunks.costly
 
     def take(self, message: Message) -> Iterator[Signal]:
@@ -92,6 +92,7 @@ class PartitionReader:
         self._chunks.close()
 
     def _begin(self, reader: Consumer) -> int:
+        """Return the first offset that no signal covers. Raise LogTrimmed if the broker no longer has it."""
         name, number = self.place
         with translated(f"read {name}/{number}"):
             low, high = reader.get_watermark_offsets(TopicPartition(name, number), timeout=SECONDS)

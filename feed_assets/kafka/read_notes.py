@@ -62,7 +62,7 @@ class ReadNote:
         self._file.flush()
 
     def _earlier(self) -> list[Path]:
-        """Return the notes of crashed processes. The note of a living process is locked as long as it has its name."""
+        """Return the notes of crashed processes: those that no living process has locked."""
         prefix = self._path.name.partition("@")[0]
         return [each for each in self._path.parent.glob(f"{prefix}@*") if not _is_locked(each)]
 

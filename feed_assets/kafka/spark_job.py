@@ -127,6 +127,7 @@ def _translated(name: str) -> Generator[None]:
 
 
 def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterator[Kept]:
+    """Yield the chunks of one task's range, in an executor. Their files are written, but not signalled yet."""
     chunks = ChunkWriter(chunking, PartitionOfTopic(name, span.number), topic, span.start, span.until)
     with closing(chunking.schemas), closing(chunking.clients.reader()) as reader, closing(chunks):
         size = 0

@@ -71,7 +71,7 @@ def read(
     Keys and headers count as bytes, too. Memory holds only the result of `kept` for each message.
 
     The broker does not store the position. Raise LogTrimmed if it has removed the next messages. Raise KafkaUnavailable
-    if Kafka fails, if nothing arrives within `seconds`, or if a search after a crash found messages that cause it.
+    if Kafka fails, if nothing arrives within `seconds`, or if the next messages are known to crash their reader.
     """
     consumer, until = clients.page_reader(), monotonic() + seconds
     try:
@@ -138,6 +138,7 @@ def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message 
 def _to_end(
     reader: Consumer, begin: TopicPartition, is_kept: Callable[[Message], bool], limit: int | None = None
 ) -> list[Message]:
+    """Return up to `limit` messages from `begin` to the partition's end. Raise KafkaUnavailable."""
     messages, until = list[Message](), monotonic() + SECONDS
     reader.assign([begin])
     while monotonic() < until:

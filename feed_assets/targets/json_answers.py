@@ -55,7 +55,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Server:
-    """A server during one probe. No answer may take longer than until `ends`, a time of the monotonic clock."""
+    """A server during one probe. All its answers must be complete at `ends`, a time of the monotonic clock."""
 
     session: requests.Session
     opened: list[Opened]

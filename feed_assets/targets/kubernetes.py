@@ -70,7 +70,7 @@ class _OfList(AnswerPart):
 class _Items(AnswerPart):
     kind: Annotated[str, StringConstraints(pattern="List$")]
     metadata: _OfList = _OfList()
-    items: list[_Item] = Field(default_factory=list[_Item], max_length=1000)  # A page has 100 at most.
+    items: list[_Item] = Field(default_factory=list[_Item], max_length=1000)  # We request at most 100.
 
 
 @dataclass(frozen=True)

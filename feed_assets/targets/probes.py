@@ -72,6 +72,7 @@ def rooms(
 
 
 def _room(target: ComputeTarget, probe: Probe | None, grants: Sequence[Grant], closed: str | None) -> Room:
+    """Return the room of one target. Without a usable answer, it is closed and nothing is free."""
     if closed is None and probe is None:
         closed = "is being asked"
     if closed is None and probe and probe.offline:

@@ -101,8 +101,8 @@ class DuckDB(Engine):
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
         """Yield statements that turn the staging table into `newest`: delete all rows except the newest of each key.
 
-        Copying the newest rows would take twice the time. So they are copied only if the staging table has another type
-        for some column than the loaded table.
+        Copying the newest rows would take twice the time. So they are copied only if some column has one type in the
+        staging table, and another one in the loaded table.
         """
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"

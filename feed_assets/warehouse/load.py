@@ -212,6 +212,7 @@ class _Rows:
             self._connection.execute(each)
 
     def _stage(self, batches: Sequence[ChunkGroup], shapes: Shapes) -> None:
+        """Copy the rows of the chunks into a new staging table. Columns that the table lacks are staged as ignored."""
         text = self._engine.text
         types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
         types |= {OPERATION: text, OFFSET: "bigint"}

@@ -47,7 +47,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicState:
-    """The state of a topic in the state tables. Without a shape, its table does not exist yet."""
+    """The state of a topic in the state tables. `shape` has its table's columns. If it is None, no table exists yet."""
 
     schema_id: int | None = None
     shape: Shape | None = None

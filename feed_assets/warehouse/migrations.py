@@ -197,6 +197,7 @@ def _moved(name: str, columns: Mapping[str, Column], fields: Mapping[str, Column
 
 
 def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:
+    """Return a column that can store the values of both. Raise NotMigratable if no kind can store them without loss."""
     if not (widens(old.kind, new.kind) or widens(new.kind, old.kind)):
         raise _refused(f"{new.name} was {old.kind} and is {new.kind}, which would lose data", table, newer)
     kind = new.kind if widens(old.kind, new.kind) else old.kind

@@ -226,7 +226,7 @@ def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[
     """Translate the driver's errors into ours: TableBusy or WarehouseUnavailable if temporary, else LoadFailed.
 
     If the connection `opened` still works after a temporary error, raise TableBusy, because only the current table is
-    affected. For example, a trigger may raise any SQLSTATE.
+    affected. For example, a trigger of the table may have raised the error, with any SQLSTATE.
     """
     try:
         yield

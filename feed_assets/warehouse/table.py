@@ -213,6 +213,7 @@ class TopicTable:
         self._buffer.signals.clear()
 
     def _shape_of(self, schema_id: int | None) -> Shape | None:
+        """Return the shape of a schema's rows. Return None for None, the schema of a group with only tombstones."""
         if schema_id is None:
             return None
         try:
