@@ -208,7 +208,7 @@ class Spool:
         return len(hours) - before
 
     def seal(self, older_than: float = 0) -> None:
-        """Seal the current segment if its first frame is `older_than` seconds old. A sealed segment can be flushed."""
+        """Seal the current segment if its first frame is at least `older_than` seconds old. Then it can be flushed."""
         with self._lock:
             if self._open and self._open.size and monotonic() - self._open.since >= older_than:
                 self._seal()

@@ -95,9 +95,10 @@ def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit:
 def cut(
     executors: Executors, name: str, topic: Topic, task_ranges: Sequence[TaskRange]
 ) -> Iterator[tuple[TaskRange, Kept]]:
-    """Yield the chunks of some ranges, in the order of ranges and offsets. A task may end early, after any chunk.
+    """Yield the chunks of some ranges, in the order of ranges and offsets.
 
-    Raise KafkaUnavailable if a task fails repeatedly, and SparkUnavailable.
+    A task may end after any chunk, so the last chunks of a range may be missing. Raise KafkaUnavailable if a task fails
+    repeatedly, and SparkUnavailable.
     """
     make = executors.chunking
 

@@ -29,7 +29,7 @@ def crashing(offset: int) -> CrashesReader:
 
 
 def refused(topic: str, crashing: Mapping[tuple[str, int], int]) -> KafkaUnavailable:
-    """Return the error for a read of a topic with partitions that crash their reader from an offset on."""
+    """Return the error for a topic with messages that crash their reader. `crashing` has the first offset of these."""
     places = ", ".join(f"{number} from offset {offset} on" for (_, number), offset in sorted(crashing.items()))
     return KafkaUnavailable(
         f"cannot read {topic}: some messages of partition {places} crash the process that reads them. "

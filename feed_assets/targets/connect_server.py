@@ -15,7 +15,7 @@ _CALL = "/spark.connect.SparkConnectService/Config"
 
 
 def look(target: Connect, now: datetime) -> Probe:
-    """Return the target's whole size as free: the server does not report how much is in use, only the ledger knows.
+    """Return the target's whole size as free. The server does not report how much is in use; only the ledger knows it.
 
     Raise NoAnswer if nothing answers.
 

@@ -181,7 +181,7 @@ def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> M
 
 
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
-    """Return the name of the table's column for each name of a column in the files.
+    """Return the names of the table's columns, by the column names in the files.
 
     Key columns are never renamed, so they have the same names in the files of each schema.
     """
