@@ -1,7 +1,7 @@
 """Address and path of the servers that we start on this machine."""
 
 LOOPBACK = "127.0.0.1"
-"""The name `localhost` is not used: clients try `[::1]` first, where another user may have the same port."""
+"""The address is used, not `localhost`: for the name, clients try `[::1]` first, where another program may listen."""
 
 STATUS = "/status"
 """The path of the web UI that shows the status of all datasets."""

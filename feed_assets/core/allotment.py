@@ -12,7 +12,7 @@ from feed_assets.core.target_room import Room
 STEP = timedelta(minutes=10)
 """Waiting time that raises the priority of a request by one. After this time, a target is kept for the request.
 
-Until then, smaller requests may take room that is too small for the request.
+Until then, smaller requests may overtake it: they take room that is too small for it.
 """
 
 NEEDS = "it needs "
@@ -71,7 +71,10 @@ class Nowhere(str):
 
 @dataclass
 class _Pass:
-    """One pass over the queue: the remaining rooms, and by target the request for which the target is kept."""
+    """One pass over the queue: the free room that each target still has, and the request for which a target is kept.
+
+    The keys of both are names of targets.
+    """
 
     rooms: dict[str, Room]
     kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
@@ -141,14 +144,20 @@ def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime)
 
 
 def possible(needed: Resources, declared: Resources, rooms: Mapping[str, Room]) -> Resources:
-    """Return learned resources with only as many cores as an open target can hold, but no fewer than declared."""
+    """Return the learned resources `needed`, with fewer cores if no open target is large enough for all of them.
+
+    The result never has fewer cores than declared: if even one core more fits nowhere, it is `declared`.
+    """
     open_rooms = {name: room for name, room in rooms.items() if not room.closed}
     fewer = (with_cores(declared, cores) for cores in range(needed.cores, declared.cores, -1))
     return next((each for each in fewer if _fitting(each, open_rooms)), declared)
 
 
 def _fitting(resources: Resources, rooms: Mapping[str, Room]) -> dict[str, Room]:
-    """Return targets that could hold a request if they were empty, and closed targets: their size may be unknown."""
+    """Return the targets that could hold a request if they were empty, among those that the request allows.
+
+    Closed targets are included, because their size may be unknown.
+    """
     return {
         name: room
         for name, room in rooms.items()

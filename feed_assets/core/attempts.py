@@ -23,7 +23,7 @@ ATTEMPTS = frozenset({FAILED, REFUSED})
 
 NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run builds the partition.
-    MixedInputs,  # The run read nothing: a fitting update is on its way.
+    MixedInputs,  # The run read nothing. It runs again when an update arrives that belongs to the other inputs.
     NoValidUpdate,  # The run read nothing. Once there is an update, the run has another input.
     ResourcesBusy,  # The run built nothing.
     ServiceUnavailable,
@@ -77,7 +77,7 @@ def end_of(error: BaseException) -> str:
 
 
 def is_outage(error: str | None) -> bool:
-    """Return whether `error` is the name of ServiceUnavailable or of a subclass: the next run would fail, too."""
+    """Return whether `error` names ServiceUnavailable or a subclass. In an outage the next run would fail, too."""
     return error in _names(ServiceUnavailable)
 
 

@@ -46,7 +46,7 @@ def numbers_in(name: str) -> Numbers | None:
 
 
 def following(names: Iterable[str]) -> int:
-    """Return the number of the increment after all increments in these batches."""
+    """Return the number of the next increment: one more than the greatest number in these batches."""
     return 1 + max((numbers.last for name in names if (numbers := numbers_in(name))), default=0)
 
 
@@ -105,11 +105,10 @@ def set_version(pins: Iterable[Pin]) -> str:
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions whose batches have the same rows in two sets of pins, although batches were combined.
+    """Return the partitions whose batches have the same rows in two sets of pins, although compaction combined some.
 
-    A pin records an update that a run read.
-
-    A combined batch is named by a range of numbers. Skip partitions that have no combined batch in either set.
+    A pin is the update of an input that a run reads. A combined batch is named by a range of numbers. Skip partitions
+    that have no combined batch in either set.
     """
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
@@ -141,7 +140,7 @@ def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
 
 
 def _reach(read: Iterable[Interval], start: str) -> str:
-    """Return the last marker that intervals cover without a hole, beginning at `start`."""
+    """Return the marker up to which the intervals cover everything after `start`, without a hole."""
     for each in read:
         start = max(start, each.end) if (each.start or "") <= start else start
     return start

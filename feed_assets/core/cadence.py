@@ -86,7 +86,10 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
 
 
 def longest_pause(cadence: Cadence) -> timedelta | None:
-    """Return the longest pause between two ticks, plus twice the tolerance. Return None without a cron."""
+    """Return the longest time between two events that are both on time. Return None without a cron.
+
+    It is the longest pause between two ticks plus twice the tolerance: the first may be early and the second delayed.
+    """
     if cadence.cron is None:
         return None
     ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]

@@ -8,7 +8,7 @@ from feed_assets.core.resources import MemoryText, bytes_of
 from feed_assets.core.typed import typed
 
 _EXCESS = 2
-"""How many times the needed number of files an update must have to be compacted only because of its files."""
+"""Without `sort_by`, an update is compacted only if it has at least this many times the number of files it needs."""
 
 
 @typed
@@ -16,13 +16,13 @@ _EXCESS = 2
 class Compact:
     """Policy for merging the small files of a partition, after "Data Dependency Driven Orchestration".
 
-    The job `compact` publishes a new update with the same rows. It has the same data version, so no consumer runs.
+    The job `compact` publishes a new update with the same rows. As its data version is the same, no consumer runs.
 
     Args:
         sort_by: The columns by which the rows of the new update are sorted. By default they have no order.
         target: The approximate size of the new files, in Spark's form.
-        files: An update with fewer files stays as it is. For an appendable dataset, this is the least number of batches
-            in a row.
+        files: An update with fewer files stays as it is. For an appendable dataset, this is the least number of
+            consecutive batches that are merged.
         when: `complete` waits until all windows of the partition are complete, for a dataset with `completeness`.
             `published` does not wait.
 

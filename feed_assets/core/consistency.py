@@ -29,7 +29,7 @@ class Lineage:
 def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
     """Describe two pins that were made of different data of one partition. Return None if all pins agree.
 
-    Pins agree by their own lineage, or by the lineage of the newest updates with the same rows.
+    Pins also agree if their own lineage differs, but the lineage of the newest updates with the same rows does not.
     """
     pins = sorted(pins)
     conflict = _conflict(pins, built_from, newest)
@@ -48,7 +48,10 @@ def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) 
 
 
 def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> list[list[Pin]]:
-    """Return groups of pins with the same key and the same sources. Each group is from one pipeline."""
+    """Return groups of pins with the same partition key and the same sources. Each group is from one pipeline.
+
+    The sources of a pin are its ancestors that were not made from other partitions.
+    """
     groups: dict[tuple[str, frozenset[Partition]], list[Pin]] = {}
     derived = {partition for (partition, _), some in built_from.items() if some}
     for pin in sorted(pins):

@@ -1,4 +1,7 @@
-"""The data version: a digest of the rows, independent of their order and files. Its parts are sums over the rows."""
+"""The data version: a digest of the rows, independent of their order and files.
+
+It is made of numbers that are summed over the rows, so the numbers of several files can be combined.
+"""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -14,7 +17,10 @@ NO_ROWS = dict.fromkeys(("_records", "_xor", *(f"_sum{low}" for low, _ in SLICES
 
 
 def data_version(columns: Sequence[tuple[str, str]], values: Mapping[str, int | None]) -> str:
-    """Return the data version, 32 hexadecimal digits, from the columns (names, types, order) and the digest parts."""
+    """Return the data version, 32 hexadecimal digits.
+
+    It depends on the columns (names, types, order) and on `values`, the digest parts of all rows.
+    """
     lines = [f"{name}\t{kind}\n" for name, kind in columns]
     numbers = [f"{name}\t{values[name] or 0}\n" for name in NO_ROWS]
     return sha256("".join(lines + numbers).encode()).hexdigest()[:32]

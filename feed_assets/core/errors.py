@@ -216,7 +216,7 @@ class ChunkBroken(LoadFailed):
 
 
 class KeyStrayed(LoadFailed):
-    """A key occurs in two partitions, so its newest row is unknown."""
+    """A key occurs in two partitions of a topic, so its newest row is unknown."""
 
 
 class OffsetsMissing(LoadFailed):
@@ -252,11 +252,11 @@ class NotRevalidated(FeedAssetsError):
 
 
 class NotOurs(FeedAssetsError):
-    """Another team writes a feed: its updates are removed only on explicit request."""
+    """A feed belongs to another team, so its updates are removed only if the request says so explicitly."""
 
 
 class UpdateAbandoned(FeedAssetsError):
-    """A claimed update has other objects than its run wrote, or its id cannot be used. The run gives the id up."""
+    """A claimed update does not hold exactly what its run wrote, or its id cannot be used. The run gives the id up."""
 
 
 class UnstableRejects(FeedAssetsError):

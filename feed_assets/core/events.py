@@ -111,7 +111,10 @@ class WriteEvent:
         return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:
-        """Return the marker after which the event's data begin. `previous` is the previous event's marker."""
+        """Return the marker after which the event's data begin (None: the table's beginning).
+
+        `previous` is the marker of the partition's previous event.
+        """
         is_update = UPDATE_ID in self.context
         replaces_all = is_update or self.write_operation is Operation.OVERWRITE
         is_empty = not is_update and not self.has_new_data

@@ -31,7 +31,7 @@ class Example:
 
 
 def in_words(expected: Any) -> str:
-    """Describe a type without the modules of its parts."""
+    """Describe an annotated type for a message, without the names of modules."""
     origin, parts = get_origin(expected), get_args(expected)
     if example := _example(expected):
         return example.words

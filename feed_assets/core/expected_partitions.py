@@ -42,7 +42,7 @@ class Expected:
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
     """Return the state of a watch that begins at `now`. Partitions that were expected before `now` are never late.
 
-    Partitions that are expected at a cron tick at `now` are watched.
+    A partition that is expected exactly at `now`, because the cron ticks then, is watched.
     """
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
@@ -56,7 +56,7 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
         return replace(expected, since=start, upto=start, came=((start, now),))
     if start <= expected.came[-1][0]:
         return expected
-    # If an arrival is dropped, partitions before it are expected a bit later.
+    # A full list drops its last arrival for the new one: partitions between the two are expected a bit later.
     kept = expected.came[:-1] if len(expected.came) == _CAME_AT_MOST else expected.came
     return replace(expected, came=(*kept, (start, now)))
 

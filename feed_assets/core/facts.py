@@ -57,7 +57,7 @@ class KnownWindow:
         records: The number of ingested records.
         changed: The log number of the last transition.
         held: True if all data are there, and the window is open only because a smaller window in it is bad.
-        stale: Why a check failed before the window was made again.
+        stale: The reason of a check that failed before the window's data were made again. None if no check did.
         data: A digest of the counts that were reported up to the last transition.
         failed: Why a check fails, even if data are still missing.
     """
@@ -107,7 +107,10 @@ _PARTS = re.compile("[;,] ")
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about some needs, all read from the same state of the ledger. A partition without facts has no entry."""
+    """Facts for decisions about some outputs, all read from the same state of the ledger.
+
+    A partition without facts has no entry.
+    """
 
     now: datetime
     outputs: Mapping[Partition, Built] = field(default_factory=dict[Partition, Built])
@@ -116,7 +119,10 @@ class Facts:
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
     counted: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The newest valid update up to an update id, for input partitions whose newest update may not be weighed yet."""
+    """The newest valid update up to an update id, by input partition and this id.
+
+    It is read only for inputs whose newest update arrived after the last check for late data.
+    """
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last pruned update of each input partition."""
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
@@ -136,9 +142,12 @@ class Facts:
     uncounted: Set[Partition] = frozenset()
     """Input partitions whose newest updates are not counted in windows yet."""
     counted_by_nobody: Set[Partition] = frozenset()
-    """Partitions whose newest update no run has counted, although runs of the feed's readers count the feed."""
+    """Partitions whose newest update no run has counted yet. Only feeds whose readers' runs count them are included."""
     counting: Set[Partition] = frozenset()
-    """Due outputs whose next runs count what they read. Outputs that wait for a person are not included."""
+    """Due outputs whose next runs count the records that they read.
+
+    Outputs that wait for a person, or skip late data, are not included: their runs may never begin.
+    """
     reporting: Set[Feed] = frozenset()
     """Feeds whose producers report the ingested records."""
     reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])

@@ -18,7 +18,7 @@ _ENDINGS: dict[str, Format] = {
 
 
 def check_readable(update: Update, form: Format) -> None:
-    """Raise UnreadableUpdate for a file that Spark would skip, or whose size of 0 bytes is not valid in this format."""
+    """Raise UnreadableUpdate for a file that Spark would skip, or for an empty file that this format does not allow."""
     _check_names(update)
     _check_sizes(update.files, form)
 

@@ -46,7 +46,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """A need of an output, with the facts about it."""
+    """An output about which the gates decide: the inputs that it needs, and the ledger facts."""
 
     need: Need
     facts: Facts

@@ -12,7 +12,7 @@ from feed_assets.core.windows import address_of
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of one source of an input.
+    """The growth of one source of an input: of all its partitions whose keys are equal apart from the time.
 
     `change` is its first change. `before` and `after` are the sizes of the source when it was consumed and now: in
     bytes, or in records for windows. `since` is when the first new data arrived (UTC).
@@ -27,7 +27,7 @@ class Growth:
 
     @property
     def whose(self) -> str:
-        """Return the name of the input, with its keys apart from the time."""
+        """Return the name of the input for a message: its feed, and the keys of its partitions without the time."""
         source = self.change.source
         return f"{source.feed} {source.keys}".rstrip() if source else str(self.change.partition)
 

@@ -21,7 +21,7 @@ class ListingAdapter(HTTPAdapter):
         self._opened = opened
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
-        """Return a connection pool that lists its connections."""
+        """Return a connection pool that adds each connection to the list, and limits the bytes read of an answer."""
         pool: Any = super().get_connection_with_tls_context(*args, **options)
         pool.ConnectionCls = noting(pool.ConnectionCls, self._opened)
         pool.ConnectionCls.response_class = LimitedResponse

@@ -36,8 +36,8 @@ class Interval:
     def grown(self, other: "Interval", previous: str | None) -> "Interval | None":
         """Return the interval that covers both. Return None if there is a hole between them.
 
-        `previous` is the marker before `other`. If `other` is empty, there are no data between `previous` and its end,
-        so this range is not a hole.
+        `other` is the interval of an event, and `previous` is the marker of the event before it. If `other` is empty,
+        there are no data between `previous` and `other.end`, so this range is not a hole.
         """
         if other.is_empty and (previous or "") <= self.end < other.end:
             return Interval(self.start, other.end)
@@ -45,11 +45,10 @@ class Interval:
 
 
 def start_of(previous: str | None, marker: str, *, replaces_all: bool, is_empty: bool) -> str | None:
-    """Return the marker after which the data of an event begin.
+    """Return the marker after which the data of an event begin. None means the beginning of the table.
 
-    `previous` is the marker of its partition's previous event.
-
-    An event that replaced all data starts at the beginning. An event without new data covers nothing.
+    `marker` is the event's own marker, and `previous` the marker of the previous event of its partition. An event that
+    replaced all data starts at the beginning. An event without new data covers nothing.
     """
     if is_empty:
         return marker

@@ -34,7 +34,7 @@ class Late:
         growth: The least growth since the input was consumed, as a share of its bytes (for windows: records), such as
             0.05 or `5%`. All hours or batches that a run reads are measured together. Other keys, such as partners, are
             measured separately.
-        max_age: How long the first late data must have waited.
+        max_age: How long the first late data must have waited before they cause a re-run.
         files: Least number of additional files; for a state table, of changed windows.
         cut_off: Time after the partition's end. Data that arrive later are counted, but cause no re-run.
         combine: Whether `any` of the thresholds is enough, or `all` have to be met.

@@ -37,7 +37,7 @@ HEADERS = 100
 
 _TAIL_BYTES = 120
 _READABLE_LEVELS = 1000
-"""Levels of nested values after which `json_length` stops. JSON with more levels cannot be written."""
+"""Levels of nested values after which `json_length` stops. Python's `json` cannot write values with so many levels."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 

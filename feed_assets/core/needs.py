@@ -50,11 +50,9 @@ class Need:
         return any(each.value_per_gb is not None for each in (self.late, *self.late_of.values()))
 
     def counts_upto(self, feed: Feed, now: datetime) -> str | None:
-        """Return the greatest id of updates of an input that are weighed at `now`.
+        """Return the greatest update id of an input that the policy for late data takes into account at `now`.
 
-        Later updates are weighed at a later check.
-
-        None means no limit.
+        Later updates are weighed at a later check, or never if they arrive after the cut-off. None means no limit.
         """
         policy = self.policy_of(feed)
         if policy.cron is None and (policy.cut_off is None or not self.periods.ends):

@@ -1,4 +1,4 @@
-"""Comparison of the offsets of a window's parts with each other and with its sources."""
+"""Result of comparing offsets: the parts (ingested files) of a window with each other, and with its sources."""
 
 from dataclasses import dataclass
 

@@ -28,7 +28,7 @@ NAMED = 3
 
 @dataclass
 class Steps:
-    """For each offset, how many ranges contain it. Only the changes from one offset to the next are stored."""
+    """The number of ranges that contain each offset. Only its changes from one offset to the next are stored."""
 
     by_offset: dict[int, int] = field(default_factory=dict[int, int])
 

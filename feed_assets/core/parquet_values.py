@@ -1,9 +1,8 @@
 """Values of Parquet files that all readers refuse, because one of the readers would read a wrong value or fail.
 
 Before version 3 (3.1 for INT96) Spark wrote days and moments in an old calendar, which is Julian before 1582. The
-metadata of a file shows this. Days are converted in the same way as Spark does. Moments before 1900 are refused,
-because their value would depend on the time zone of the reading machine. Old days inside lists, structs and maps are
-refused, too.
+metadata of a file shows this. Days are converted as Spark converts them. Moments before 1900 are refused, because their
+value would depend on the time zone of the reading machine. Old days inside lists, structs and maps are refused, too.
 """
 
 from datetime import date

@@ -43,8 +43,9 @@ class InputSource:
 
 @dataclass(frozen=True)
 class InputChange:
-    """An input whose newest data (`new`) differ from the consumed ones (`old`). Either may be None.
+    """A partition of an input whose newest data (`new`) differ from the data that the output was built from (`old`).
 
+    `old` is None for a new input, and `new` is None if there is no valid update, or if it is no longer an input.
     `source_sizes` is the size of its whole source (bytes, or records of windows) when it was consumed, and now.
     `is_one_more` is True for a new batch of a partition from which other batches were consumed.
     """

@@ -1,4 +1,6 @@
-"""Plans for runs by events. A plan is chosen before its run starts, because the plan may decide which compute is used.
+"""Plans for runs of datasets that are built by events: whether a run processes only new data, and with which settings.
+
+A plan is chosen before its run starts, because the plan may decide which compute is used.
 
 Source: "Data Orchestration via Events" (2024), "What if we have different trigger types?".
 """
@@ -46,7 +48,8 @@ class Rule:
         plan: The plan.
         tables: The rule holds if a slice is of one of these tables.
         operations: The rule holds if a slice has an event with one of these operations.
-        at_least: The rule holds if the slices have this many bytes in all. Events report their bytes in their context.
+        at_least: The rule holds if the slices that fulfil the other conditions have this many bytes in all. Events
+            report their bytes in their context.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or `at_least` is below 0.

@@ -195,7 +195,7 @@ class FileAction(StrEnum):
 
 
 def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, str | None]:
-    """Return the action for a listed file, and the reason if it is not pulled.
+    """Return the action for a listed file, and the reason if it is refused. `pulled` is the ledger's entry, if any.
 
     An empty file is never pulled, not even as a change of a pulled file.
     """

@@ -1,4 +1,7 @@
-"""Reports to the state store: the number of records by window, of a part or of a source."""
+"""Reports to the state store: counts of records by window.
+
+A report counts either a part (ingested data that are counted together, such as a file), or records at a source.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,12 +23,10 @@ FOLDED = "(folded)"
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of records in windows of the smallest grain. They count one ingested part, or come from a source (`tier`).
+    """Counts of records in windows of the smallest grain: of one ingested part, or of a source (then `tier` names it).
 
-    A report replaces the earlier one of the same part.
-
-    Among reports of the same dataset, sub-partition, tier and part, the one with the greatest version counts. Versions
-    sort as text (`core.events.encode`).
+    Among reports of the same dataset, sub-partition, tier and part, only the one with the greatest version counts.
+    Versions sort as text (`core.events.encode`).
     """
 
     dataset: Feed

@@ -110,7 +110,10 @@ class Effect:
 
 
 def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[InputComparison, ...]:
-    """Return the inputs whose data differ between two updates, in the order of their names."""
+    """Return the inputs whose data differ between two builds, in the order of their names.
+
+    `consumed` are the pins of the re-run, and `before` those of the build whose update it replaced.
+    """
     new, old = _by_feed(consumed), _by_feed(before)
     both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
     comparisons = (InputComparison(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())

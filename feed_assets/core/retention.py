@@ -83,7 +83,8 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
-    If the partition is a batch, `replaced_by` may be the update of the range that holds its rows. It counts as newer.
+    If the partition is a batch, `replaced_by` may be the update of the compacted batch that holds its rows. That update
+    counts as a newer one.
     """
     updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []

@@ -91,8 +91,8 @@ def parse_objects(body: str) -> tuple[ObjectAddress, ...]:
 def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
     """Return the partition to which an object on the blackboard belongs. `feeds` are the possible feeds, by name.
 
-    Return None if it belongs to no partition of these feeds, or is not in an update's folder. If a feed has no version,
-    an object in a folder such as `v1.0` below it belongs to another feed.
+    Return None if the object belongs to no partition of these feeds, or is not in an update's folder. An object in a
+    folder such as `v1.0` below a feed without a version belongs to another feed.
     """
     segments = key.split("/")
     at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)

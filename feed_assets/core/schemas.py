@@ -30,7 +30,7 @@ _ELSEWHERE = {
 }
 """Names of types in Python, pandas and SQL, with their names in Spark."""
 TAKEN = {"_raw", "_file", "_reasons", "_corrupt", "_metadata"}
-"""Names of the columns that reading adds."""
+"""Names of the columns that feed_assets or Spark adds when it reads files. A schema cannot have them."""
 
 _Tokens = deque[str]
 
@@ -92,7 +92,10 @@ def _columns(schema: str) -> list[tuple[str, str]]:
 
 
 def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, kind (first word of the type) and type of each field up to the token `end`; '' is the text's end."""
+    """Yield name, kind (first word of the type) and whole type of each field, up to the token `end`.
+
+    An `end` of '' is the end of the text.
+    """
     if _next(tokens) == end:
         return
     while True:

@@ -79,7 +79,7 @@ def has_secret(text: str) -> bool:
 def cause(error: Exception, url: str) -> Exception | None:
     """Return `error`, for `raise … from`. Return None if its text has a secret of `url`, because logs print causes.
 
-    Return None for a very long text, too: a view of others may raise megabytes.
+    Return None for a very long text, too: another team's database view may raise an error of megabytes.
     """
     text = str(error)
     return error if len(text) <= LONGEST_REASON and masked(text, url) == text else None

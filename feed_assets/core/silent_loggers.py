@@ -1,4 +1,4 @@
-"""Silence of libraries while they send our requests: their log lines have URLs and answers, which may be secret."""
+"""Suppression of libraries' log lines while they send our requests. These lines show URLs and answers with secrets."""
 
 import logging
 from collections.abc import Generator

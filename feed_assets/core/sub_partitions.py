@@ -78,7 +78,7 @@ class SubPartitions:
             check_segment(value, self.name)
 
     def flat(self, above: str = ALL, zone: str = "UTC") -> Iterator[tuple[str, "Life"]]:
-        """Yield every sub-partition with its zone and dates, parents before children."""
+        """Yield every sub-partition below `above` (which has the time zone `zone`), parents before children."""
         if above.count("/") + 2 >= SEGMENTS:
             raise InvalidDefinition(f"{self.name}: found more than {SEGMENTS - 2} levels of sub-partitions.")
         for value, declared in self.members.items():
@@ -311,7 +311,8 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
     Args:
         new: The declaration.
         recorded: The declaration in the ledger, with the dates that were added before.
-        reported: The sub-partitions that have counts of their own. Their new children join today, not in the past.
+        reported: The sub-partitions that have counts of their own. Their new children are expected from today on, so
+            that past windows stay complete.
         today: A function that returns, for a sub-partition, the first batch date to which a change made now applies.
     """
     members = {
@@ -331,11 +332,14 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
 
 
 def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
-    """Return a sub-partition with its declared dates of life, completed by the dates in the ledger."""
+    """Return when a sub-partition is expected: by its declared dates, completed by its dates in the ledger (`before`).
+
+    If `is_new` is True, a sub-partition that the ledger does not have yet is expected from today on.
+    """
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
-        # Two running versions of a project may remove and add a sub-partition in turn. So undo a removal made today.
+        # Two running versions of a project may remove and add a sub-partition in turn. So undo a removal of today.
         is_same_day = before.until >= today
         return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
     return replace(life, since=life.since or before.since, past=before.past)

@@ -34,8 +34,8 @@ def _check_managers(name: str, one: Yarn, other_name: str, other: Yarn) -> None:
 def _places(target: ComputeTarget) -> list[tuple[object, ...]]:
     """Return the addresses of a target. Two targets of one cluster have at least one address in common.
 
-    Return [] for the machine of a run's process. Two host names count as two clusters, and two names of a YARN queue as
-    two queues. A `root.` at the beginning of a queue's name is ignored.
+    Return [] for the machine of a run's process. Names are not resolved: two host names count as two clusters, and two
+    names of a YARN queue as two queues. Only a `root.` at the beginning of a queue's name is ignored.
     """
     match target:
         case Standalone():

@@ -1,4 +1,4 @@
-"""The room of a compute target: its size and its free resources, as a probe finds them and a request sees them."""
+"""The room of a compute target: its size, and the resources that are free for further runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +56,9 @@ def _alone(resources: Resources) -> Amount:
 class Room:
     """A target as a request sees it: size, free resources, queue, labels, and the reason why it is closed.
 
-    `needs` returns the amount that a run takes there, including the needs beside the executors. `granted` is the amount
-    of our own runs there. `workers` are the target's machines, if they are known. `may_grow` is True if `total` comes
-    from the machines that are up now, and not from the settings.
+    `needs` returns the amount that a run takes there, including what it takes beside the executors, such as a driver.
+    `granted` is the amount of our own runs there. `workers` are the target's machines, if they are known. `may_grow` is
+    True if `total` comes from the machines that are up now, and not from the settings.
     """
 
     total: Amount
@@ -97,7 +97,7 @@ class Room:
         return amount.holds(self.needs(resources)) and self._slots(resources, machines) >= resources.cores
 
     def _slots(self, resources: Resources, machines: Sequence[Amount]) -> int:
-        """Return how many executors of a run have room on machines. If the machines are unknown, all have room."""
+        """Return how many executors of a run fit on these machines. If the machines are unknown, all executors fit."""
         memory = self.executor_memory(resources)
         return sum(_executors(each, memory) for each in machines) if machines else resources.cores
 

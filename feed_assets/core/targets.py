@@ -38,7 +38,7 @@ class _Target(BaseModel):
 
 
 class _Sized(_Target):
-    """A target that does not report its size. The settings name the size.
+    """A target that does not report its size, so the settings declare the size.
 
     Attributes:
         cores: Its cores, for all runs together.

@@ -27,7 +27,7 @@ class Topic(BaseModel):
     """Rules for how the messages of one topic become chunks.
 
     Attributes:
-        key: The fields that identify a row. They are in the message's value, or else in its key.
+        key: The fields that identify a row. A field that the message's value lacks is taken from the message's key.
         messages: The message limit: chunks end at multiples of this many offsets.
         seconds: The time limit: a chunk ends at most this long after its first message arrived.
         operation: Where a message has its type: `header:NAME` or `field:NAME`. Without it every message is an update.

@@ -18,7 +18,10 @@ from feed_assets.core.propagation import Consumer, Due, Group, Judged, Seen, due
 
 @dataclass(frozen=True)
 class Inbox:
-    """Everything that an output may choose from. `events` are unconsumed, `inputs` are all partitions it may read."""
+    """Everything that an output may choose from.
+
+    `inputs` are all partitions that it may read, and `events` are those events that it has not consumed.
+    """
 
     inputs: tuple[Partition, ...]
     events: Sequence[Recorded] = ()
@@ -29,20 +32,25 @@ class Inbox:
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     """The pins from which the output's newest update was built."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The updates that events or `consumed` name, as far as they are still valid."""
+    """Updates that events or `consumed` name and that are still valid, by partition and update id."""
     lineage: Lineage = field(default_factory=Lineage)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The due events, and the pins to read instead of newest updates. A pin is None if no fitting update exists yet."""
+    """The events that are due, and the pins that a run reads. An input without a pin is read at its newest update.
+
+    A pin of None means that the input cannot be read yet: no update of it fits to the other inputs.
+    """
 
     due: Due = field(default_factory=Due)
     pins: Mapping[Partition, Pin | None] = field(default_factory=dict[Partition, Pin | None])
 
 
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
-    """Choose what the next run of an output consumes and reads. `due.waits` is the reason why other propagations wait.
+    """Choose which events the next run of an output consumes, and which updates it reads.
+
+    The result's `due.waits` is the reason why other propagations wait.
 
     The first choice follows the events. It may be mixed or incomplete for a pipeline. Then the newest updates of the
     pipeline are read, if they belong together. If the choice is still mixed, the consumed updates are read again.
@@ -78,7 +86,7 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
     """Return the groups of events whose propagation still lacks an event of a required table.
 
-    Without `merge`, skip groups that the run takes from.
+    Without `merge`, skip the groups of the propagations that the run takes.
     """
     selected = set[Group]() if consumer.merge else {each.group for each in due.selected}
     return {each.group for each in due.incomplete} - selected
@@ -92,10 +100,10 @@ def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
 
 
 def _last(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return a pin of all that an input has now.
+    """Return the pin of an input's newest data.
 
-    For an event table, the pin ends at the marker of the last unconsumed event. If a table has no unconsumed event,
-    return the consumed pin.
+    For an event table, this is a slice up to the marker of the last unconsumed event. If there is no unconsumed event,
+    it is the slice that the output last read.
     """
     if member.feed not in inbox.tables:
         return inbox.newest.get(member)
@@ -140,7 +148,7 @@ def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
 
 
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
-    """Return the newest pin of a batch if it is not after `end`, the end of its partition's slice.
+    """Return the newest pin of a batch if its update id is not after `end`, the end of its partition's slice.
 
     Otherwise return the pin that the output last read. A compacted batch is always read, because it has no events and
     holds only earlier rows.

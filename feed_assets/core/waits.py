@@ -49,7 +49,7 @@ class Wait:
     Args:
         earliest: A cron, such as `0 6 * * *`. A partition is not built before the first tick at or after its end.
         tz: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
-        delay: A partition is not built before this time has passed. `earliest` then means the first tick from then on.
+        delay: A partition is not built before this time has passed. `earliest` then means the first tick after that.
         deadline: If a partition is not built after this time, an alert opens.
         warn: If a partition is not built after this time, an alert opens, before the alert of `deadline`.
         at_least: How many of the needed partitions, or windows of tables, are enough, such as `23 of 24`. It requires
@@ -136,9 +136,9 @@ class Waits:
 
 
 def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
-    """Return the waiting times of a partition, as moments, from its dataset's `Wait`.
+    """Return the rules of a dataset's `Wait` as moments for one partition.
 
-    The partition has the time `[start, end)` in the zone `zone`.
+    The partition has the time `[start, end)`, and its days are those of the time zone `zone`.
     """
     least, total = parse_least(wait.at_least) if wait.at_least else (0, 0)
     offsets = {moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in (start, end)}

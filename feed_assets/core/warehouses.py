@@ -9,7 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 _DUCKDB, _REDSHIFT = "duckdb:///", "redshift://"
 
 _SCHEMAS = frozenset({"feed_assets", "feed_assets_deleted", "information_schema"})
-"""Schemas that a loader uses. In DuckDB a file of such a name makes the schema's name ambiguous."""
+"""Schemas that a loader uses. DuckDB names a database after its file, and would confuse such a database with a schema.
+
+So no DuckDB file may have one of these names.
+"""
 
 
 def _url(value: SecretStr) -> SecretStr:

@@ -20,7 +20,7 @@ SIGNATURE = "X-Feed-Assets-Signature"
 class WebhookSilent(Exception):
     """The server of a webhook did not answer. The message has no part of the URL, which may contain secrets.
 
-    `is_of_url` is True if no request was made, because the URL, its user or its password cannot be used.
+    `is_of_url` is True if no request was sent, because the URL (or the user or password in it) cannot be used.
     """
 
     def __init__(self, kind: str, *, is_of_url: bool = False) -> None:

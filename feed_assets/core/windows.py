@@ -155,9 +155,9 @@ def _day(day: date, zone: str) -> Window:
 
 @lru_cache(maxsize=65_536)
 def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return windows that fill `[start, end)` exactly, in order. They are of the largest grain (length) that fits.
+    """Return windows of one grain (length) that fill `[start, end)` exactly, in order. The largest such grain is used.
 
-    Return () if no grain fits.
+    Return () if windows of no grain fill it.
     """
     tilings = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
     return next((windows for windows in tilings if windows), ())
@@ -186,7 +186,7 @@ def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
 
 
 def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return the larger windows that are judged by this window, because it is one of their `children`."""
+    """Return the larger windows whose completeness depends on this window: it is one of their `children`."""
     larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
     holding = (window_of(grain, window.start, zone) for grain in larger)
     return tuple(each for each in holding if _child_grain(each, grains) == window.grain)
