@@ -22,7 +22,8 @@ _REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_STORES, *_SERVER
 def _of_the_shell() -> list[Mapping[str, str | None]]:
     """Return three sets of variables: the environment, and the project's `.env` file read in two ways.
 
-    The second set looks up `${NAME}` in the file first. The third set looks it up in the shell first.
+    They differ in how `${NAME}` in the file is replaced: in the second set by the file's own value, and only then by
+    the shell's. In the third set the shell's value comes first.
     """
     file = find_dotenv(usecwd=True)
     return [dict(os.environ), dotenv_values(file), DotEnv(file, override=False).dict() if file else {}]
@@ -37,7 +38,7 @@ If a variable now has another value, the test has set it.
 
 @contextmanager
 def noted_environment() -> Generator[None]:
-    """Treat the variables that are set now as not set by the test, until the end of the block."""
+    """Until the end of the block, treat the variables that have a value at its start as not set by the test."""
     _ENVIRONMENTS.append(dict(os.environ))
     try:
         yield

@@ -36,7 +36,7 @@ def fresh_home(folder: Path) -> Generator[Path]:
 
 
 def _own_variables() -> dict[str, str]:
-    """Return the variables that configure where a process reads and writes."""
+    """Return all variables that configure feed_assets, and Dagster's home."""
     return {name: value for name, value in os.environ.items() if name == "DAGSTER_HOME" or name.startswith(PREFIX)}
 
 

@@ -1,7 +1,7 @@
 """A maker without Spark: the test gives the rows, check results and counts that Spark would compute.
 
-It does not imitate Spark: it calls no dataset's function and evaluates no check. An imitation could compute something
-else than Spark.
+The maker calls no dataset's function and evaluates no check: an imitation of Spark could compute something else than
+Spark does.
 """
 
 import json
@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 def _columns(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return the names in the first row, with Python's types in place of the column types."""
+    """Return the names of the columns in the first row, each with Python's type of the value as the column's type."""
     return tuple((name, type(value).__name__) for name, value in rows[0].items()) if rows else ()
 
 
@@ -43,8 +43,8 @@ class Given:
             can only fail if the given measures make the profile run the deep checks.
         windows: Number of the dataset's rows in each window, by the window's start (UTC). None: not counted. Only
             for a dataset with `completeness`.
-        counted: Record counts for the updates that nobody has counted yet, by the name of the input. Only inputs of
-            other teams whose records are counted need them. An input that is not listed counts as empty.
+        counted: Record counts for updates that no run has counted yet, by the name of the input. They are used only for
+            feeds of other teams whose records this dataset's runs count. An input that is not listed counts as empty.
         measures: The values of the profile's measures, by name. A measure not listed is NULL.
         figures: The dataset's key figures, by name. A figure not listed is NULL.
     """
@@ -148,7 +148,7 @@ class PlainMade:
 
     @property
     def _rows(self) -> Sequence[Row]:
-        """Return the rows of the dataset. If it checks another team's rows, return the profile of those rows."""
+        """Return the rows that the run publishes. A dataset that checks another team's rows publishes their profile."""
         return self._profile[0].sample if self.task.recipe.is_companion else self.test_data.rows
 
     @property

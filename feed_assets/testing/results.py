@@ -36,7 +36,7 @@ class RequestedTick:
         requests: The runs that it requests.
         events: The materializations that it reports to Dagster.
         cursor: The sensor's cursor after the tick.
-        targets: The (assets, partition key) that these runs would build, in order.
+        targets: The assets and partition key that each of these runs would build, in order.
     """
 
     requests: tuple[dg.RunRequest, ...]

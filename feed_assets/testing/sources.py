@@ -125,14 +125,14 @@ def _with_sources(
 
 
 def given_rows(sources: Mapping[str, Source], declared: Iterable[Declaration]) -> dict[str, Rows]:
-    """Return the event sources that are given as rows."""
+    """Return the event sources for which the test gives rows, with these rows."""
     names = {each.source.name for each in declared if isinstance(each, EventTable)} & sources.keys()
     given_sources = {name: sources[name] for name in sorted(names)}
     return {name: rows for name, rows in given_sources.items() if not isinstance(rows, _NO_ROWS)}
 
 
 def columns_of(source: EventSource) -> Columns:
-    """Return the columns of a source's rows, as declared in its first part."""
+    """Return the names of the columns of an event source's rows, as its first part with own columns declares them."""
     return next(
         (part.columns for part in source.parts if isinstance(part, SqlTable | EventFiles | EventTopic)), Columns()
     )
@@ -262,7 +262,7 @@ def _url_of(name: str, source: Source) -> str:
 
 
 def _event_source(declared: EventSource, source: Source, board: Blackboard) -> EventSource:
-    """Return an event source that reads the given source."""
+    """Return the declared event source, changed so that it reads the source that the test gives."""
     if isinstance(source, EventSource):
         return source
     if isinstance(source, LineageTable | LineageFile):
@@ -294,7 +294,7 @@ def _put_files(board: Blackboard, folder: str, path: Path, columns: Columns) -> 
 def _lineage(
     declared: LineageTable | LineageFile, dataset: str, source: Source, board: Blackboard
 ) -> LineageTable | LineageFile:
-    """Return the given table or file with a dataset's pipelines."""
+    """Return the table or file from which a dataset reads its pipelines in the test."""
     if isinstance(source, LineageTable | LineageFile):
         return source
     if isinstance(source, str) and isinstance(declared, LineageTable):
