@@ -50,7 +50,10 @@ class InferredColumn:
 
 @dataclass(frozen=True)
 class TextCounts:
-    """Counts of a column's texts: all that are not NULL, and those of each form."""
+    """Counts of a column's texts: how many are not NULL, and how many of them have each form.
+
+    `scale` and `least_scale` are the most and the fewest digits after a decimal point, `digits` the most before it.
+    """
 
     texts: int
     booleans: int

@@ -28,7 +28,7 @@ _FORMS = {
 
 
 def csv_sample(files: Sequence[Path]) -> Sample:
-    """Infer a sample from CSV files. Raise InvalidName for unusable files, or files of different forms."""
+    """Infer the dialect and columns of CSV files. Raise InvalidName for unusable files, or files of different forms."""
     beginnings = first_bytes_of(files)
     encoding = encoding_of(beginnings)
     first = beginnings[0]
@@ -92,7 +92,10 @@ def _problem(record: CsvRecord, count: int) -> str | None:
 
 
 def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimiter: str) -> str | None:
-    """Return the name of a column whose text contains a line that looks like a whole record. Otherwise return None."""
+    """Return the name of a column whose text contains a line that looks like a whole record, otherwise None.
+
+    A quote that is never closed makes one text of the records after it.
+    """
     mark = re.escape(delimiter)
     decimals = dict.fromkeys((each.kind for each in columns if each.kind.startswith("decimal")), text_forms.DECIMAL)
     forms = _FORMS | decimals

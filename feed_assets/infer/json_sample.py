@@ -30,7 +30,7 @@ _KINDS: Mapping[type, str] = {_Number: "numbers", str: "texts", bool: "booleans"
 
 
 def json_sample(files: Sequence[Path]) -> Sample:
-    """Infer a sample from JSON lines. Raise InvalidName for files without objects, or with nested objects."""
+    """Infer the columns of JSON lines. Raise InvalidName for files without objects, or with nested objects."""
     beginnings = first_bytes_of(files)
     rejects, numbers, kinds = RejectedRecords(), dict[str, int](), dict[str, set[str]]()
     with TextTable() as table:
@@ -117,7 +117,7 @@ def _no_constant(text: str) -> None:
 
 
 def _require(table: TextTable, numbers: dict[str, int], row: dict[str, Any]) -> None:
-    """Assign a number and a table column to each new name of a record."""
+    """Give each new field of a record a number, and two columns of the table: for its text, and for its JSON type."""
     for name in row:
         if name not in numbers:
             numbers[name] = len(numbers)

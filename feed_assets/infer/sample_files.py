@@ -26,7 +26,7 @@ _SUFFIXES: Mapping[str, Format] = {
 
 
 def sample_of(files: Sequence[Path]) -> Sample:
-    """Infer a sample from files. Raise InvalidName for unusable files, or files of different forms."""
+    """Infer the format and columns of sample files. Raise InvalidName for unusable files, or if they differ in form."""
     if empty := [file for file in files if not file.stat().st_size]:
         raise InvalidName(f"{empty[0]} is empty: expected a file with records. Leave it out.")
     formats = {_format_of(file) for file in files}

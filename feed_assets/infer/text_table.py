@@ -52,7 +52,10 @@ class TextTable:
         self._rows = []
 
     def _add_columns(self) -> None:
-        """Create the table with its first columns, or add later columns singly, which gets slower with each column."""
+        """Create the table with all columns registered so far. Add columns that are registered later one by one.
+
+        Adding a column gets slower the more columns the table has.
+        """
         new = self._columns[self._made :]
         if not self._made:
             self.database.execute(f"CREATE TABLE texts ({', '.join(f'{each} VARCHAR' for each in new)})")
