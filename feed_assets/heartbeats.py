@@ -1,7 +1,7 @@
-"""Signs of life of services that do not listen: one small file for each service and host, in the home folder.
+"""Signs of life of services without a port that could be checked: one small file for each service and host.
 
-A service replaces its file every few seconds. A reader takes a service for ready while the file is fresh. The file also
-has the service's figures, for `feed-assets metrics`.
+The files are in the home folder. A service replaces its file every few seconds, and counts as ready while the file is
+fresh. The file also has the service's figures, for `feed-assets metrics`.
 """
 
 import json

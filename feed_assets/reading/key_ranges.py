@@ -12,10 +12,10 @@ _FORMS = {DAY: r"\d{4}-\d\d-\d\d", HOUR: r"\d{4}-\d\d-\d\d-\d\d:\d\d"}
 
 
 def keys_between(first: str, to: str, grain: str | None, existing: Collection[str]) -> list[str]:
-    """Return the keys from `first` up to, not including, `to`: each window of the grain, and the `existing` names.
+    """Return the keys from `first` up to, not including, `to`: one for each window of the grain, and all of `existing`.
 
-    The first segment of a key is the time. Its other segments are the same in all keys. Raise InvalidName for ends that
-    are not windows of the grain, or not in order.
+    The first segment of a key is the time. `existing` has the times that folders on the blackboard name. The other
+    segments are the same in all keys. Raise InvalidName for ends that are not windows of the grain, or not in order.
     """
     time, end, suffix = _ends(first, to)
     grain = grain or _grain_of(time)
