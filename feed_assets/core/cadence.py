@@ -19,7 +19,7 @@ from feed_assets.core.windows import zone_of
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
 _TICKS = 1000
-"""Number of ticks in which a cron's longest pause is searched: enough for crons that skip nights and weekends."""
+"""Number of ticks among which a cron's longest pause is searched: enough for crons that skip nights and weekends."""
 
 
 @typed
@@ -29,7 +29,7 @@ class Cadence:
 
     A time partition is expected at the first tick at or after its end. Without a cron, it is expected when a later
     partition has arrived. An expected partition is late after the tolerance. If the cron has more ticks than there
-    are partitions, or partitions have no time, an event is expected at each tick.
+    are partitions, or partitions have no time, then not a partition but an event is expected at each tick.
 
     If clocks change, ticks follow Debian's cron. A tick in the skipped hour moves to the end of that hour, and a tick
     in the repeated hour happens once. If the cron's minutes or hours begin with `*`, ticks follow the clock instead:
@@ -130,7 +130,10 @@ def _is_of_the_clock(cron: str) -> bool:
 
 
 def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Return the first tick after a moment, by local clock times. With a zone, CronSim fails at half-hour changes."""
+    """Return the first tick after a moment. CronSim gets local times without a zone.
+
+    With a zone it fails if the zone's clocks change by half an hour.
+    """
     local = moment.astimezone(zone)
     first, second = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     later = _shown_after(cron, zone, local.replace(tzinfo=None), moment)

@@ -36,7 +36,7 @@ class Compact:
     when: Literal["complete", "published"] = "complete"
 
     def is_due(self, files: int, size: int) -> bool:
-        """Return whether an update that was never compacted is to be compacted, given its files and bytes."""
+        """Return whether to compact an update with this number of files and bytes. It was never compacted before."""
         return files >= self.files and (bool(self.sort_by) or files >= _EXCESS * self.files_for(size))
 
     def files_for(self, size: int) -> int:

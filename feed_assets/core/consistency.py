@@ -1,8 +1,8 @@
 """Comparison of inputs from one pipeline by lineage: whether they were made from the same versions of data.
 
-If an older update of a partition has the same rows as the newest update, the lineage of the newest update also holds
-for the older one. In this case the same rows were made again from newer inputs, so consumers of the older update were
-not built again.
+A partition may be built again from newer inputs with the same rows. Its consumers are not built again then, so their
+lineage still names the older update. Therefore the lineage of the newest update also counts for older updates with the
+same rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """The data version: a digest of the rows, independent of their order and files.
 
-It is made of numbers that are summed over the rows, so the numbers of several files can be combined.
+It is made of numbers over all rows (a count, sums and an xor of hashes), so the numbers of several files can be
+combined.
 """
 
 from collections.abc import Mapping, Sequence

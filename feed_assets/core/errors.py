@@ -232,7 +232,7 @@ class SpoolBroken(ServiceUnavailable):
 
 
 class InvalidKey(FeedAssetsError):
-    """An API key does not exist, or would be made without the feeds that it may write."""
+    """An API key does not exist, or a request for a new key names no feeds that it may write."""
 
 
 class NoValidUpdate(FeedAssetsError):

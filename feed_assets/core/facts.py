@@ -35,7 +35,7 @@ class Built:
     consumed: tuple[Pin, ...] = ()
     """The pins that this update was built from."""
     late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """Arrival of the first data that this update was not built from, by input partition, batch or window."""
+    """When the first data arrived that this update was not built from (UTC), by input partition, batch or window."""
     attempts: tuple[Attempt, ...] = ()
     """Builds that did not publish, since this update was published."""
     changed: int = 0
@@ -98,7 +98,7 @@ class KnownWindow:
 
 
 def is_waived(problem: str, waived: str | None) -> bool:
-    """Return whether a waiver covers a problem: every part of the problem must be in the waived problem."""
+    """Return whether a waiver covers a problem: every part of it (between `,` or `;`) must be in the waived problem."""
     return waived is not None and {*_PARTS.split(problem)} <= {*_PARTS.split(waived)}
 
 
@@ -128,7 +128,10 @@ class Facts:
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Input and output partitions with a failed check, each with the reason."""
     checks: Mapping[tuple[Partition, str], str] = field(default_factory=dict[tuple[Partition, str], str])
-    """Results of the checks named by needs: why a check blocks, or '' if it passed. No entry means no result."""
+    """Results of the checks that inputs name, by partition and check: why the check blocks, or '' if it passed.
+
+    No entry means that the check has no result.
+    """
     waived: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Waived problems of partitions and windows, which no longer block consumers."""
     closed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
@@ -142,7 +145,7 @@ class Facts:
     uncounted: Set[Partition] = frozenset()
     """Input partitions whose newest updates are not counted in windows yet."""
     counted_by_nobody: Set[Partition] = frozenset()
-    """Partitions whose newest update no run has counted yet. Only feeds whose readers' runs count them are included."""
+    """Partitions whose newest update no run has counted yet, of feeds whose records are counted by their readers."""
     counting: Set[Partition] = frozenset()
     """Due outputs whose next runs count the records that they read.
 

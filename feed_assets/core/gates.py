@@ -68,14 +68,15 @@ class Case:
 
     @cached_property
     def changes(self) -> tuple[InputChange, ...]:
-        """Return the inputs whose data differ from those that the output was built from."""
+        """Return the inputs whose data differ from those that the output was built from, and thus make it stale."""
         return self._other_than_consumed(self.pins)
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """Return the changes whose data had arrived by the last scheduled check for late data, and before the cut-off.
+        """Return the changes that the policy for late data takes into account now.
 
-        Newer data before the cut-off are weighed at the next check.
+        Their data arrived before the last check and before the cut-off. Data that arrived between the two are weighed
+        at the next check.
         """
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
@@ -89,10 +90,10 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """Return the newest pin of an input whose update arrived in time to be weighed now.
+        """Return the newest pin of the same partition whose data arrived in time to be weighed now.
 
-        If there is none, return the pin that the output was built from, or None. A window counts as arrived when it
-        first changes after the output was built.
+        If the output was already built from these or newer data, or there are none, return the pin that it was built
+        from, or None. A window arrived when it became complete for the first time after the output read it.
         """
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
@@ -111,7 +112,7 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Return whether unconsumed events report rows of an input table. The output must read these rows (again)."""
+        """Return whether the next run consumes events that report rows of an input table. It must read them (again)."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 

@@ -197,9 +197,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the first segment of the key: the time of the partitions, or the only partition's segment.
+        """Return the name of the cell: the first segment of its first partition's key, which is the time if it has one.
 
-        Return '' for several partitions without time.
+        Return '' for several partitions without time, because no segment stands for all of them.
         """
         first = self.partitions[0]
         return first.partition.key.partition("/")[0] if first.start or len(self.partitions) == 1 else ""

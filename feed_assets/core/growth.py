@@ -62,7 +62,10 @@ def is_withdrawn(change: InputChange) -> bool:
 
 
 def is_restated(change: InputChange) -> bool:
-    """Return whether a change is not growth: the input is new, smaller, or has other content of the same size."""
+    """Return whether a change is not growth: the input is new, gone, smaller, or has other content of the same size.
+
+    A new batch of a partition from which other batches were read is growth.
+    """
     old, new = change.old, change.new
     if old is None or new is None:
         return not change.is_one_more

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from feed_assets.core.feeds import Partition
 
 Place = tuple[int, float]
-"""The sort key of an output in the queue: (0, 0) for a new output. For history: 1, and a key of its window's end."""
+"""The sort key of an output in the queue: (0, 0) for a new output; for history, 1 and a number by its window's end."""
 
 
 class Order(StrEnum):

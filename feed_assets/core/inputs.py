@@ -148,8 +148,8 @@ class WindowInput:
 
     Attributes:
         counted: The partitions of a feed whose newest updates must be counted in the windows.
-        counts_itself: True if the runs of this dataset count the feed. Then windows block only if the feed's producer
-            reports counts, too.
+        counts_itself: True if the runs of this dataset count the records of the feed. Then the output does not wait for
+            the windows, unless the feed's producer reports counts, too.
         counters: The outputs of another dataset whose runs count the feed. If none of these outputs is due, this
             output does not wait for uncounted updates.
         is_partial: True if some of the windows are enough. Then each complete window is read.

@@ -85,7 +85,7 @@ class KnownAttempt:
 def is_old(update_id: str, now: datetime, *touched: datetime | None) -> bool:
     """Return whether an id, and its last known use, are at least `ORPHANED_AFTER` old (UTC).
 
-    An id is never earlier than its writer's clock. If the id is later than the clock, the id's parts stay longer.
+    An id may be later than its writer's clock, but is never earlier. So parts may stay longer, but never shorter.
     """
     moment = parse_update_id(update_id)
     return moment is not None and max([moment, *filter(None, touched)]) + ORPHANED_AFTER <= now

@@ -49,7 +49,7 @@ def check_schema(feed: Feed, schema: str, form: str) -> None:
 
 
 def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
-    """Raise InvalidDefinition unless an event time is a timestamp column of the schema."""
+    """Raise InvalidDefinition if a feed has an event time that is not a timestamp column of its schema."""
     moments = [name for name, kind in _columns(schema) if kind in ("timestamp", "timestamp_ltz")]
     if event_time is not None and event_time not in moments:
         expected = ", ".join(moments) or "the schema has none"

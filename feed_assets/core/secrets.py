@@ -40,7 +40,7 @@ Other parts below the second length are hidden only as whole words.
 def masked(text: str, url: str = "") -> str:
     """Return a text without the passwords and tokens in it, and without the passwords and tokens of `url`.
 
-    A short part of the password of `url` is hidden only as a whole word. Gaps inside other words would reveal the part.
+    A short part of the password of `url` is hidden only as a whole word: gaps in the middle of words would reveal it.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)

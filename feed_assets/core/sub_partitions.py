@@ -346,7 +346,10 @@ def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Li
 
 
 def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> str:
-    """Return a sub-partition as text, with undeclared levels last, by name. Raise InvalidName if malformed."""
+    """Return a sub-partition as text: first the `levels` in this order, then other levels by name.
+
+    Raise InvalidName for a name or value that is not possible in such a text.
+    """
     order = {name: at for at, name in enumerate(levels)}
     names = sorted(sub_partition, key=lambda name: (order.get(name, len(order)), name))
     for name in names:

@@ -40,7 +40,7 @@ class Inbox:
 class Choice:
     """The events that are due, and the pins that a run reads. An input without a pin is read at its newest update.
 
-    A pin of None means that the input cannot be read yet: no update of it fits to the other inputs.
+    A pin of None means that the input cannot be read yet, because none of its updates fits the other inputs.
     """
 
     due: Due = field(default_factory=Due)
@@ -52,8 +52,9 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
 
     The result's `due.waits` is the reason why other propagations wait.
 
-    The first choice follows the events. It may be mixed or incomplete for a pipeline. Then the newest updates of the
-    pipeline are read, if they belong together. If the choice is still mixed, the consumed updates are read again.
+    The first choice follows the events. For a pipeline, it may be incomplete, or mixed (its updates were made from
+    different data). Then the newest updates of the pipeline are read, if they belong together. If the choice is still
+    mixed, the updates that were consumed last are read again.
     """
     groups = _groups(consumer, inbox)
     choice = _choice(consumer, inbox, groups, Judged())
