@@ -144,9 +144,9 @@ def allot(queue: Iterable[QueueEntry], rooms: Mapping[str, Room], now: datetime)
 
 
 def possible(needed: Resources, declared: Resources, rooms: Mapping[str, Room]) -> Resources:
-    """Return the learned resources `needed`, with fewer cores if no open target is large enough for all of them.
+    """Return the learned resources `needed`, with as many of their cores as some open target can hold.
 
-    The result never has fewer cores than declared: if even one core more fits nowhere, it is `declared`.
+    If no open target can hold more than the declared cores, return `declared`.
     """
     open_rooms = {name: room for name, room in rooms.items() if not room.closed}
     fewer = (with_cores(declared, cores) for cores in range(needed.cores, declared.cores, -1))

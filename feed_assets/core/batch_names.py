@@ -1,7 +1,7 @@
 """Names of the batches that our own appendable datasets write: the number of an increment, or a range of numbers.
 
-A batch named by a range holds the rows of all increments in the range, and replaces their batches. Compaction and
-rebuilds write such batches.
+A batch named by a range is a compacted batch. It holds the rows of all increments in the range, and replaces their
+batches. Compaction and rebuilds write compacted batches.
 """
 
 import re
@@ -51,7 +51,7 @@ def following(names: Iterable[str]) -> int:
 
 
 def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
-    """Return the replaced batches, each with the range (one batch made of several) that replaces it.
+    """Return the replaced batches, each with the compacted batch that replaces it.
 
     All `batches` must be of one partition and have a valid update.
     """
@@ -67,7 +67,7 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
 
 
 def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | None:
-    """Return the range (one batch made of several) that holds the rows of a batch, or None.
+    """Return the compacted batch that holds the rows of a batch. Return None if there is none.
 
     All `candidates` must have a valid update.
     """
@@ -77,9 +77,9 @@ def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | No
 
 
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
-    """Return the batches of one partition that no range (one batch made of several) replaces.
+    """Return the batches of one partition that no compacted batch replaces.
 
-    Batches without a valid update are included.
+    Batches without a valid update are never replaced, and replace none.
     """
     batches = sorted(batches)
     gone = replaced(each for each in batches if each in valid)
@@ -89,8 +89,8 @@ def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -
 def version_of(pins: Iterable[Pin]) -> str:
     """Return one version for the rows of several batches: the sum of their versions.
 
-    The version of a range equals the sum of the versions of the batches that it replaces. So a compaction gives readers
-    nothing new to read.
+    The version of a compacted batch equals the sum of the versions of the batches that it replaces. So a compaction
+    gives readers nothing new to read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
@@ -105,10 +105,9 @@ def set_version(pins: Iterable[Pin]) -> str:
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions whose batches have the same rows in two sets of pins, although compaction combined some.
+    """Return the partitions whose batches have the same rows in two sets of pins, although compaction replaced some.
 
-    A pin is the update of an input that a run reads. A combined batch is named by a range of numbers. Skip partitions
-    that have no combined batch in either set.
+    A pin is the update of an input that a run reads. Skip partitions without a compacted batch in either set.
     """
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}

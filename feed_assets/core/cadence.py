@@ -54,7 +54,7 @@ class Cadence:
 
 
 def check_cron(declared: str, cron: str, timezone: str) -> None:
-    """Raise InvalidDefinition, with the name `declared`, if the cron or the zone is invalid."""
+    """Raise InvalidDefinition if the cron or the zone is invalid. The message names the declaration by `declared`."""
     prefix = f"{declared}: the cron is '{cron}'"
     if len(cron.split()) != 5:
         raise InvalidDefinition(f"{prefix}, expected a cron of five fields, such as '0 6 * * *'.")

@@ -20,7 +20,7 @@ class Compact:
 
     Args:
         sort_by: The columns by which the rows of the new update are sorted. By default they have no order.
-        target: The approximate size of the new files, in Spark's form.
+        target: The approximate size of the new files, as Spark writes sizes, such as `256m`.
         files: An update with fewer files stays as it is. For an appendable dataset, this is the least number of
             consecutive batches that are merged.
         when: `complete` waits until all windows of the partition are complete, for a dataset with `completeness`.

@@ -29,7 +29,7 @@ class Lineage:
 def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
     """Describe two pins that were made of different data of one partition. Return None if all pins agree.
 
-    Pins also agree if their own lineage differs, but the lineage of the newest updates with the same rows does not.
+    Pins of which only the own lineage differs agree if the newest updates have the same rows, and their lineage agrees.
     """
     pins = sorted(pins)
     conflict = _conflict(pins, built_from, newest)

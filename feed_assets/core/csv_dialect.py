@@ -91,7 +91,7 @@ class CsvDialect:
         return {name: value for name, value in asdict(self).items() if value != getattr(RFC_4180, name)}
 
     def check(self, feed: object, form: str) -> "CsvDialect | None":
-        """Return the dialect of a feed in this format. Return None for RFC 4180.
+        """Return this dialect for a feed whose format is `form`. Return None if the dialect is RFC 4180.
 
         Raise InvalidDefinition if options contradict each other or the format.
         """

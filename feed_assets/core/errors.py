@@ -260,7 +260,7 @@ class UpdateAbandoned(FeedAssetsError):
 
 
 class UnstableRejects(FeedAssetsError):
-    """A second evaluation of a function rejected other records than the first. Records would be lost, or duplicated."""
+    """A function rejected other records when Spark evaluated it again. Records would be lost, or published twice."""
 
 
 class UpdateChanged(FeedAssetsError):

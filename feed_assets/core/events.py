@@ -99,7 +99,7 @@ class WriteEvent:
 
     @property
     def partition(self) -> Partition:
-        """Return the partition of the table, which counts as a feed. Raise InvalidName if a name is malformed."""
+        """Return the partition that was written. The table counts as a feed. Raise InvalidName for a malformed name."""
         return Partition(Feed.parse(self.table_name), self.partition_key)
 
     @property

@@ -15,7 +15,7 @@ from feed_assets.core.secrets import masked
 _OURS = __name__.partition(".")[0]
 
 _LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("frozenset", "frozenset({{{}}})")}
-"""Names and code forms of the collections for which a list is refused. So a message must not call them lists."""
+"""Collections for which a list is refused, with their names and forms in code. Messages must not call them lists."""
 
 
 @dataclass(frozen=True)

@@ -156,5 +156,5 @@ class Facts:
     reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
     """The time that the data of an input have reached, for inputs that must reach a time."""
     costs: Mapping[Feed, float] = field(default_factory=dict[Feed, float])
-    """Cost per byte that a run reads, for datasets that weigh cost and have run."""
+    """Cost per byte that a run reads, for datasets that have run and weigh late data by cost."""
     max_attempts: int = 3

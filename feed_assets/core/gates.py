@@ -234,7 +234,8 @@ def _look_again(case: Case) -> datetime | None:
 def _news(case: Case) -> Answer | None:
     """Answer that the output is current if nothing has changed since its last build. Otherwise return None.
 
-    Events that change nothing are consumed first. Only then does the output wait for further propagations.
+    With this answer, events that change nothing are consumed. If there are none, the output waits for the propagations
+    that are not complete yet.
     """
     if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost or case.is_told_again:
         return None
@@ -246,7 +247,7 @@ def _news(case: Case) -> Answer | None:
 
 
 def is_reprocessed(case: Case) -> bool:
-    """Return whether the output is built again because an input was backfilled, even if its data are the same."""
+    """Return whether the output is built again because of a backfilled input, even if this input has the same data."""
     return case.need.reprocess == "always" and bool(case.backfilled)
 
 
@@ -300,8 +301,7 @@ def _attempts(case: Case) -> Answer | None:
 def _history(case: Case) -> Answer | None:
     """Stop a partition if retention has pruned an update of an input that was newer than every remaining update.
 
-    A re-run would read the older update and lose rows. A batch is not lost if a range (one batch made of several) has
-    its rows.
+    A re-run would read the older update and lose rows. A batch is not lost if a compacted batch has its rows.
     """
     pinned = {pin.partition for pin in case.pins}
     for change in case.changes if case.built.published else ():

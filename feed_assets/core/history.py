@@ -81,7 +81,8 @@ class Spent:
     def on(self, now: datetime) -> "Spent":
         """Return the history spent on the day of `now`. If the stored day is one day ahead, it counts as today.
 
-        A stored day further ahead is from a wrong clock, and is dropped.
+        The clocks of two machines may differ around midnight. A stored day further ahead is from a wrong clock, and is
+        dropped.
         """
         today = now.astimezone(UTC).date()
         return self if today <= self.day <= today + timedelta(days=1) else Spent(today)

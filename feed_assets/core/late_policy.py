@@ -99,7 +99,7 @@ def last_check(policy: Late, periods: Periods, now: datetime) -> datetime:
 
 
 def counted_upto(policy: Late, periods: Periods, now: datetime) -> datetime:
-    """Return the moment by which data must have arrived to be weighed now."""
+    """Return the moment up to which data must have arrived to count now: the last check, or the cut-off if earlier."""
     limit = cut_off_of(policy, periods)
     check = last_check(policy, periods, now)
     return min(check, limit) if limit else check

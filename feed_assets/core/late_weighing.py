@@ -207,7 +207,7 @@ def _size(grown: Growth) -> tuple[float, int]:
 
 
 def _growth_in_words(policy: Late, grown: Growth, *, is_enough: bool) -> str:
-    """Describe the largest growth of an input, and the thresholds for a re-run that it does not reach."""
+    """Describe the largest growth of an input. If it is too small for a re-run, name the thresholds."""
     share = f"{grown.share:+.1%}" if grown.before else "from nothing"
     files = f" in {grown.files} files" if policy.files is not None else ""
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []

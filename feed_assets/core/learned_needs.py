@@ -31,10 +31,10 @@ class Learned:
 def learned(declared: Resources, size: int, costs: Sequence[Cost]) -> Learned:
     """Return the resources of a run that reads `size` bytes, learned from the costs of earlier runs of its dataset.
 
-    The declared cores are for a usual run, which has the median size and cost of the earlier runs. Cores grow like the
-    expected cost, but by no more than the input. Otherwise idle cores, which count as cost, would raise the need
-    without end. Each core keeps its declared memory. Never return less than declared: even a task with little input
-    needs that much.
+    The declared cores are for a usual run, which has the median size and cost of the earlier runs. The number of cores
+    grows in proportion to the expected cost, but never by a greater factor than the input. Without this limit, idle
+    cores, which count as cost, would raise the need from run to run. Each core keeps its declared memory. Never return
+    less than declared: even a task with little input needs that much.
     """
     if not declared.learned or len(costs) < LEAST:
         return Learned(declared)

@@ -48,7 +48,7 @@ def with_article(noun: str) -> str:
 
 
 def first_of(names: Sequence[str], count: int) -> str:
-    """Join names, and append how many of all `count` names are not in `names`."""
+    """Join the first names of a list that has `count` names. Append how many more there are."""
     return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 

@@ -120,7 +120,8 @@ class Need:
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
         """Return the windows that were backfilled since they were read.
 
-        For a window without a pin in `consumed`, return it if it was backfilled after log number `since`.
+        `consumed` are the pins of the windows that were read. A window without a pin is returned if it was backfilled
+        after the log change with the number `since`.
         """
         read = {pin.partition: int(pin.update_id) for pin in consumed if pin.partition in facts.windows}
         recorded = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}

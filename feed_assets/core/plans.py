@@ -24,9 +24,10 @@ class Plan:
     """Instructions for a run by events.
 
     Args:
-        kind: `incremental` processes new data. `reload` processes everything: `previous` is None, and all slices begin
-            at the beginning. The slice of a table without new data then ends where the table was last read. A dataset
-            that adds increments also reloads if it has no valid update that an increment can extend.
+        kind: `incremental` processes new data. `reload` processes everything: the function's argument `previous` is
+            None, and each slice begins at the beginning of its table. The slice of a table without new data ends where
+            the table was last read. A dataset that adds increments also reloads if it has no valid update that an
+            increment can extend.
         config: Configuration for the function, as JSON values. The function reads it from `run_spec.plan.config`.
         tags: Tags of the run, such as `feed_assets/spark_profile` for a run that needs more resources.
 

@@ -37,9 +37,10 @@ class Profile:
 
     Args:
         measures: Numeric SQL aggregates of the rows, by name. The default is `rows`, which is `count(1)`.
-        baseline: The earlier partitions that a partition is compared with. `28 same hours` began at the same time on
-            the 28 days before, by the clock of the partition's time zone. `7 same weekdays` began 1 to 7 weeks before.
-            `28 partitions` are directly before. At least 7 partitions are needed: fewer do not show what is usual.
+        baseline: The earlier partitions that a partition is compared with. `28 same hours`: those that began at the
+            same time on the 28 days before, by the clock of the partition's time zone. `7 same weekdays`: those that
+            began 1 to 7 weeks before. `28 partitions`: the 28 partitions directly before. At least 7 partitions are
+            needed, because fewer do not show what is usual.
         off_by: How many median absolute deviations a measure may lie away from the median of the baseline.
 
     Raises:

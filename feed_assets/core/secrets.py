@@ -40,7 +40,8 @@ Other parts below the second length are hidden only as whole words.
 def masked(text: str, url: str = "") -> str:
     """Return a text without the passwords and tokens in it, and without the passwords and tokens of `url`.
 
-    A short part of the password of `url` is hidden only as a whole word: gaps in the middle of words would reveal it.
+    A short part of the password of `url` is hidden only as a whole word. If it were hidden inside other words, too, a
+    reader could guess it from the rest of these words.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)
@@ -144,9 +145,10 @@ def _like(error: BaseException) -> BaseException:
 
 
 def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
-    """Return an error of a subclass of `kind`, made without the constructor of `kind`.
+    """Return an error with this text. Its class is a subclass of `kind`, so that the same handlers catch it.
 
-    If Python's own constructor refuses the arguments, return an error of a class that has only the name of `kind`.
+    The constructor of `kind` is not called, because it may need other arguments. If Python's own constructor refuses
+    the arguments, return an error of a class that has only the name of `kind`.
     """
 
     def says(_: BaseException) -> str:
