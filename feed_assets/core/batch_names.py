@@ -105,9 +105,9 @@ def set_version(pins: Iterable[Pin]) -> str:
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions whose batches have the same rows in two sets of pins, although compaction replaced some.
+    """Return the partitions whose batches have the same rows in two sets of pins, although the batches differ.
 
-    A pin is the update of an input that a run reads. Skip partitions without a compacted batch in either set.
+    Compaction has replaced some of these batches. Skip partitions without a compacted batch in either set.
     """
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}

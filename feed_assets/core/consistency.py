@@ -29,7 +29,8 @@ class Lineage:
 def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
     """Describe two pins that were made of different data of one partition. Return None if all pins agree.
 
-    Pins of which only the own lineage differs agree if the newest updates have the same rows, and their lineage agrees.
+    Two lineages are compared: that of the pins themselves, and that of the newest updates with the same rows. It is
+    enough if one of the two shows no difference.
     """
     pins = sorted(pins)
     conflict = _conflict(pins, built_from, newest)

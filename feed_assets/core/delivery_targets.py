@@ -97,8 +97,8 @@ class Statement:
 
     The parameters are `:dataset`, `:transition`, `:partition`, the `:start` and `:end` of its window (UTC, or NULL),
     the window's `:grain` (NULL for an update), and one for each dimension and level of sub-partitions, such as
-    `:region`. A level's parameter is NULL for a window of all its values. The statement runs in its own transaction. It
-    must be idempotent, because it runs again after a kill.
+    `:region`. For a window that covers all values of a level, the level's parameter is NULL. The statement runs in its
+    own transaction. It must be idempotent, because it runs again after a kill.
 
     Args:
         sql: The statement, such as `CALL reports.recompute(:start, :end, :region)`. Names outside of `pg_catalog` need

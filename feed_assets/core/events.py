@@ -156,7 +156,7 @@ class Recorded:
 
     @property
     def time(self) -> datetime:
-        """Return the time (UTC) of the event itself. If the event has a version, return when the ledger recorded it."""
+        """Return the time (UTC) of the event itself. If its marker is a version, return when the ledger recorded it."""
         marker = decode(self.event_marker)
         return marker if isinstance(marker, datetime) else self.at
 

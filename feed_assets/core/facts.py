@@ -57,7 +57,7 @@ class KnownWindow:
         records: The number of ingested records.
         changed: The log number of the last transition.
         held: True if all data are there, and the window is open only because a smaller window in it is bad.
-        stale: The reason of a check that failed before the window's data were made again. None if no check did.
+        stale: Why a check failed on the window's earlier data, before the data were made again. None if none failed.
         data: A digest of the counts that were reported up to the last transition.
         failed: Why a check fails, even if data are still missing.
     """
@@ -119,9 +119,9 @@ class Facts:
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
     counted: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The newest valid update up to an update id, by input partition and this id.
+    """The newest valid update of an input partition whose id is not greater than the id in the key.
 
-    It is read only for inputs whose newest update arrived after the last check for late data.
+    There are entries only for inputs whose newest update arrived too late for the last check, or after the cut-off.
     """
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last pruned update of each input partition."""
@@ -137,7 +137,7 @@ class Facts:
     closed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Closed outputs: who closed them, when and why."""
     choices: Mapping[Partition, Choice] = field(default_factory=dict[Partition, Choice])
-    """Events and updates that each output built by events consumes and reads next."""
+    """For each output that is built by events: the events that its next run consumes, and the updates that it reads."""
     paused: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
     """Paused consumers, each with the reason."""
     windows: Mapping[Partition, KnownWindow] = field(default_factory=dict[Partition, KnownWindow])

@@ -75,8 +75,8 @@ class Case:
     def counted(self) -> tuple[InputChange, ...]:
         """Return the changes that the policy for late data takes into account now.
 
-        Their data arrived before the last check and before the cut-off. Data that arrived between the two are weighed
-        at the next check.
+        Their data arrived before the last check and before the cut-off. Data that arrived after the last check, but
+        before the cut-off, are weighed at the next check.
         """
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 

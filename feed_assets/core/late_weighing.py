@@ -178,7 +178,7 @@ def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, a
 def _is_enough(policy: Late, grown: Growth) -> bool:
     """Return whether the size thresholds are met.
 
-    Without size thresholds every change is enough, unless `combine` is `any` and the policy has an age.
+    If the policy has none, every change is enough. There is one exception: with an age and `any`, only the age decides.
     """
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []

@@ -175,9 +175,9 @@ def excerpt(text: str, size: int) -> str:
 
 
 def shortened(head: bytes, length: int, digest: str, size: int) -> str:
-    """Return the excerpt of a text that starts with `head` and is longer than `size`.
+    """Return the excerpt of a text of `length` bytes, of which only the beginning, `head`, is in memory.
 
-    `excerpt` returns this excerpt unchanged.
+    The text is longer than `size`, and its excerpt is not: `excerpt` would return the excerpt unchanged.
     """
     kept = head[: size - _TAIL_BYTES].decode(errors="ignore").replace("\0", "\\x00")[: size - _TAIL_BYTES]
     return f"{kept}… ({length} bytes, sha256 {digest})"

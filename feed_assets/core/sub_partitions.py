@@ -228,7 +228,10 @@ class Tracked:
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """Return the base window with this start and the windows around it, for the sub-partition and its parents."""
+        """Return the base window with this start and the larger windows that contain it.
+
+        Return them for the sub-partition and for each of its parents.
+        """
         zone = self.zone_of(sub_partition)
         keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
         levels = [sub_partition]

@@ -25,7 +25,10 @@ Found = tuple[str, Any]
 
 
 def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
-    """Return the joint columns of all files. Raise UnreadableUpdate if a type differs, or a column is missing."""
+    """Return the joint columns of all files. Raise UnreadableUpdate if the type of a column differs between files.
+
+    Raise it for a column that is missing in a file, too, unless `union_by_name` is True.
+    """
     first, schema = files[0]
     target = {each.name: each.type for each in schema}
     for key, other in files[1:]:

@@ -52,7 +52,7 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
 
 
 def _keys(files: Sequence[Any], columns: Sequence[str]) -> Any:
-    """Return a reader of all files' columns. They get new names, because two names may differ only in case."""
+    """Return a reader of these columns of all files, under new names, because two names may differ only in case."""
     fields = [files[0].schema_arrow.field(name).with_name(f"c{n}") for n, name in enumerate(columns)]
 
     def batches() -> Iterator[Any]:
