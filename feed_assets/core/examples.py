@@ -58,7 +58,7 @@ def _union_in_words(parts: Sequence[Any]) -> str:
 
 
 def _holds_others(expected: Any) -> bool:
-    """Return whether the description of a type ends with the description of an inner type."""
+    """Return whether the description of a type ends with that of an inner type, as in `a list of int`."""
     kind = get_args(expected)[0] if get_origin(expected) is Annotated else expected
     return _example(expected) is None and isinstance(get_origin(kind), type)
 

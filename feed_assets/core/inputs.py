@@ -144,7 +144,7 @@ class AbsentInput:
 
 @dataclass(frozen=True)
 class WindowInput:
-    """Windows of an input that must be complete. The input is a state table, whose rows are read, or a feed.
+    """An input whose windows must be complete before a run. It is a state table, whose rows are read, or a feed.
 
     Attributes:
         counted: The partitions of a feed whose newest updates must be counted in the windows.

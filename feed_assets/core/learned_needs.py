@@ -47,7 +47,7 @@ def learned(declared: Resources, size: int, costs: Sequence[Cost]) -> Learned:
 
 
 def with_cores(declared: Resources, cores: int) -> Resources:
-    """Return resources with other cores, and as much memory for each core as is declared."""
+    """Return the declared resources with another number of cores. Each core keeps its declared memory."""
     memory = ceil(bytes_of(declared.memory) * cores / declared.cores) >> 20
     return replace(declared, cores=cores, memory=f"{memory}m")
 
