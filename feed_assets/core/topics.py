@@ -7,6 +7,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 OPERATIONS = ("create", "update", "delete", "refresh")
 """The types of messages. Source: the S3 Spolt of "Streaming Messages from Kafka into Redshift" (Yelp, 2016)."""
 
+DEBEZIUM = "debezium"
+"""The place of a message's type in an envelope of Debezium, which has the row, too."""
+
 MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
 
@@ -18,8 +21,10 @@ def _key(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _operation(value: str | None) -> str | None:
     kind, _, name = (value or "header:operation").partition(":")
-    if kind not in ("header", "field") or not name:
-        raise ValueError("expected header:NAME or field:NAME, where messages say create, update, delete or refresh")
+    if value != DEBEZIUM and (kind not in ("header", "field") or not name):
+        raise ValueError(
+            f"expected {DEBEZIUM}, or header:NAME or field:NAME, where messages say create, update, delete or refresh"
+        )
     return value
 
 
@@ -30,7 +35,8 @@ class Topic(BaseModel):
         key: The fields that identify a row. A field that the message's value lacks is taken from the message's key.
         messages: The message limit: chunks end at multiples of this many offsets.
         seconds: The time limit: a chunk ends at most this long after its first message arrived.
-        operation: Where a message has its type: `header:NAME` or `field:NAME`. Without it every message is an update.
+        operation: Where a message has its type: `header:NAME`, `field:NAME`, or `debezium` for values that are
+            Debezium's envelopes. Without it every message is an update.
         gzip: True if chunks are packed.
     """
 
@@ -41,6 +47,11 @@ class Topic(BaseModel):
     seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60
     operation: Annotated[str | None, AfterValidator(_operation)] = None
     gzip: bool = False
+
+    @property
+    def is_debezium(self) -> bool:
+        """Return whether values are Debezium's envelopes."""
+        return self.operation == DEBEZIUM
 
 
 TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from fastavro import parse_schema, schemaless_writer  # pyright: ignore[reportUnknownVariableType]
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
+from feed_assets.kafka.connect_types import add_logical_types
 from feed_assets.kafka.schema_limits import InvalidSchema, is_recursive, loaded
 from feed_assets.kafka.strict_avro import Forms
 
@@ -39,8 +40,11 @@ class Schema(NamedTuple):
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
-    layouts: dict[tuple[str, ...], Any]
-    """Layouts of chunks with this schema, by key fields. They are kept here, to be removed together with the schema."""
+    layouts: dict[tuple[bool, tuple[str, ...]], Any]
+    """Layouts of chunks with this schema, by whether it is an envelope, and key fields.
+
+    They are kept here, to be removed together with the schema.
+    """
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
@@ -49,7 +53,7 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     `named` has the types that the text may refer to. The types that the text defines are added to `named`.
     """
     with _refused():
-        declared: Any = parse_schema(loaded(text), named)
+        declared: Any = parse_schema(_loaded(text), named)
         is_deep = is_recursive(declared, named)
         forms = Forms()
         form, names = forms.of(declared), {name: forms.of(each) for name, each in named.items()}
@@ -65,7 +69,13 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
 def define(text: str, named: dict[str, Any]) -> None:
     """Add the types that a text defines to `named`, so that another schema can refer to them. Raise InvalidSchema."""
     with _refused():
-        parse_schema(loaded(text), named)
+        parse_schema(_loaded(text), named)
+
+
+def _loaded(text: str) -> Any:
+    schema = loaded(text)
+    add_logical_types(schema)
+    return schema
 
 
 @contextmanager

@@ -6,12 +6,15 @@ from typing import Any, NamedTuple, cast
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.topics import OPERATIONS, Topic
-from feed_assets.kafka import avro, dialect
+from feed_assets.kafka import avro, debezium, dialect
 from feed_assets.kafka.dialect import Unwritable
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 _DEFAULT = "update"
+_OPERATIONS = {**{each: each for each in OPERATIONS}, **debezium.OPERATIONS, "true": "delete", "false": _DEFAULT}
+"""Operations by their words in messages. `true` and `false` are those of Debezium's field `__deleted`."""
+
 _GREATEST_ID = 2**31 - 1
 
 
@@ -39,12 +42,13 @@ class Decoder:
     def _row(self, message: Message) -> ChunkRow:
         schema_id, value = record(message.value or b"", "value", self._schemas)
         layout = self._layout(schema_id)
+        operation, value = self._change(message, value)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
                 raise Poison(f"the key field {name} is null")
         cells: list[Any] = [key[name] for name in layout.missing]
-        line = dialect.line([self._operation(message, value), message.offset, *cells, *value.values()])
+        line = dialect.line([operation, message.offset, *cells, *value.values()])
         return ChunkRow(message.offset, schema_id, layout.columns, line, message.moment)
 
     def _tombstone(self, message: Message) -> Tombstone:
@@ -55,15 +59,16 @@ class Decoder:
         line = dialect.line([*key_values.values()])  # The cutter writes another line, with its chunk's columns.
         return Tombstone(message.offset, key_values, message.moment, len(line))
 
-    def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
+    def _change(self, message: Message, value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the operation of a message, and its row."""
+        if self._topic.is_debezium:
+            return debezium.change(value)
         if not self._kind:
-            return _DEFAULT
-        operation = value.get(self._name) if self._kind == "field" else self._header(message)
-        if operation not in OPERATIONS:
-            raise Poison(
-                f"the {self._kind} {self._name} is {brief(operation)}: expected one of {', '.join(OPERATIONS)}"
-            )
-        return str(operation)
+            return _DEFAULT, value
+        word = value.get(self._name) if self._kind == "field" else self._header(message)
+        if not isinstance(word, str) or word not in _OPERATIONS:
+            raise Poison(f"the {self._kind} {self._name} is {brief(word)}: expected one of {', '.join(OPERATIONS)}")
+        return _OPERATIONS[word], value
 
     def _header(self, message: Message) -> str | None:
         for name, value in message.headers:
@@ -85,9 +90,12 @@ class Decoder:
 
     def _layout(self, schema_id: int) -> _Layout:
         schema = self._schemas.get(schema_id)
-        if layout := schema.layouts.get(self._topic.key):
+        place = self._topic.is_debezium, self._topic.key
+        if layout := schema.layouts.get(place):
             return layout
-        declared = avro.record_of(schema)
+        declared = (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
+        if declared is None and self._topic.is_debezium:
+            raise Poison(f"schema {schema_id} is no envelope of Debezium: expected a record with op, before and after")
         if declared is None:
             raise Poison(
                 f"schema {schema_id} is neither a record nor a union of null and a record: expected one of these"
@@ -97,7 +105,7 @@ class Decoder:
             raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
         layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing)
-        return schema.layouts.setdefault(self._topic.key, layout)
+        return schema.layouts.setdefault(place, layout)
 
 
 def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:

@@ -79,7 +79,7 @@ def follower(
 
     if not isinstance(loading, Loading):
         raise TypeError(f"{name} is a topic: expected a `Loading`, which has the place of its chunks.")
-    return TopicTable(loading, holder, name, source.key, state)
+    return TopicTable(loading, holder, name, source, state)
 
 
 def run(

@@ -133,15 +133,16 @@ _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
 """Kinds whose values every warehouse casts to the same texts that chunks have. So such columns can become texts."""
 
 
-def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
+def shape_of(schema: "avro.Schema", key: Sequence[str], *, is_debezium: bool = False) -> Shape:
     """Return the shape of a table for a parsed schema. A key field that the schema lacks becomes a text column.
 
-    Raise InvalidShape if no table can have this shape.
+    `is_debezium` means that the schema is an envelope of Debezium, with the rows inside. Raise InvalidShape if no table
+    can have this shape.
     """
-    # Import this module here, because it needs Kafka's packages, which only topics need.
-    from feed_assets.kafka import avro
+    # Import these modules here, because they need Kafka's packages, which only topics need.
+    from feed_assets.kafka import avro, debezium
 
-    record = avro.record_of(schema)
+    record = debezium.row_type(schema) if is_debezium else avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is not a record: expected one, or a union of null and one.")
     check_columns(len(record["fields"]))

@@ -13,7 +13,7 @@ from feed_assets.core.errors import (
     NoTopic,
     OffsetsMissing,
 )
-from feed_assets.core.topics import signals_of
+from feed_assets.core.topics import Topic, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.kafka import signal_message, topic_reader
@@ -49,8 +49,8 @@ class Loading(Target):
 class TopicTable:
     """The warehouse table that a topic is loaded into. Loading continues from the state that the last load stored."""
 
-    def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], state: TopicState) -> None:
-        self._loading, self.name, self._key, self._state = loading, name, key, state
+    def __init__(self, loading: Loading, holder: str, name: str, topic: Topic, state: TopicState) -> None:
+        self._loading, self.name, self._topic, self._state = loading, name, topic, state
         self._place = LoadContext(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._after = {number: each.signal_offset for number, each in state.positions.items()}
@@ -217,7 +217,8 @@ class TopicTable:
         if schema_id is None:
             return None
         try:
-            return shape_of(self._loading.schemas.get(schema_id), self._key)
+            schema = self._loading.schemas.get(schema_id)
+            return shape_of(schema, self._topic.key, is_debezium=self._topic.is_debezium)
         except Poison as error:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."

@@ -123,7 +123,7 @@ def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
     with opened(loading.engine) as connection:
         load_state.take(connection, loading.engine, "the test", 30)
         table = TopicTable(
-            replace(loading, warehouse=told), "the test", world.name, world.settings.key, load_state.TopicState()
+            replace(loading, warehouse=told), "the test", world.name, world.settings, load_state.TopicState()
         )
     world.produce(1)
     deleted, remembered = f'feed_assets_deleted."{world.name}"', []
@@ -319,13 +319,13 @@ def test_the_plan_shows_the_changes_of_a_table(world, loading):
     world.produce(3)
     world.run_until_done()
     with opened(loading.engine) as connection:
-        table = TopicTable(loading, "nobody", world.name, world.settings.key, load_state.read(connection, world.name))
+        table = TopicTable(loading, "nobody", world.name, world.settings, load_state.read(connection, world.name))
     created, altered = table.plan()
     name = f'"public"."{world.name}"'
     assert created.statements[0].startswith(f'CREATE TABLE {name} ("id" text NOT NULL, "n" bigint NOT NULL')
     assert altered.statements == (f'ALTER TABLE {name} ADD COLUMN "note" text',)
     load(loading, world)
-    assert [*TopicTable(loading, "nobody", world.name, world.settings.key, known(loading, world)).plan()] == []
+    assert [*TopicTable(loading, "nobody", world.name, world.settings, known(loading, world)).plan()] == []
 
 
 def known(loading: Loading, world: World) -> load_state.TopicState:

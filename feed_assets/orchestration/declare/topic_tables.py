@@ -46,7 +46,8 @@ def kafka_topic(
         key: The fields that identify a row. A field that a message's value lacks is read from the message's key.
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
-        operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
+        operation: The place of a message's type, `header:NAME` or `field:NAME`, or `debezium` for values that are
+            Debezium's envelopes. Without it every message is an update.
         gzip: True if chunks are compressed with gzip.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.

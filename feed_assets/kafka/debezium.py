@@ -1,0 +1,52 @@
+"""Change events of Debezium: the operation, the row, and the record type of the row.
+
+The value of such an event is an envelope: a record with `op`, `before` and `after`. Debezium's transform that unwraps
+the envelope needs none of this: its values are plain rows.
+"""
+
+from collections.abc import Mapping
+from reprlib import repr as brief
+from typing import Any, cast
+
+from feed_assets.kafka import avro
+from feed_assets.kafka.registry_schemas import Poison
+
+OPERATIONS = {"c": "create", "r": "refresh", "u": "update", "d": "delete"}
+"""Types of messages by Debezium's `op`. It is `r` for a row that a snapshot has read."""
+
+_UNKNOWN = "__debezium_unavailable_value"
+"""The text that stands for an unchanged long value, which PostgreSQL did not send."""
+
+
+def row_type(schema: avro.Schema) -> Mapping[str, Any] | None:
+    """Return the record type of the rows in an envelope, with all named types. Return None for another schema."""
+    envelope = avro.record_of(schema)
+    types = {each["name"]: each["type"] for each in envelope["fields"]} if envelope else {}
+    if envelope is None or not {"op", "before", "after"} <= types.keys() or not isinstance(types["after"], list):
+        return None
+    named = envelope.get("__named_schemas", {})
+    branches = [each for each in cast(list[Any], types["after"]) if each != "null"]
+    row = named.get(branches[0]) if len(branches) == 1 and isinstance(branches[0], str) else (branches or [None])[0]
+    return {**row, "__named_schemas": named} if isinstance(row, dict) and "fields" in row else None
+
+
+def change(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the operation and the row of an envelope. A deleted row is the row before.
+
+    Raise Poison if there is no row, or if it is incomplete: stored as it is, it would replace a value that is known.
+    """
+    code = value.get("op")
+    operation = OPERATIONS.get(code) if isinstance(code, str) else None
+    if operation is None:
+        raise Poison(f"the field op is {brief(code)}: expected one of {', '.join(OPERATIONS)}")
+    part = "before" if operation == "delete" else "after"
+    row = value.get(part)
+    if not isinstance(row, dict):
+        raise Poison(f"the field {part} of a {operation} is {brief(row)}: expected a row")
+    row = cast(dict[str, Any], row)
+    if part == "after" and (absent := [name for name, cell in row.items() if cell in (_UNKNOWN, _UNKNOWN.encode())]):
+        raise Poison(
+            f"{absent[0]} is a long value that was not sent, because it did not change: expected whole rows. "
+            "Set REPLICA IDENTITY FULL for the table."
+        )
+    return operation, row
