@@ -109,7 +109,7 @@ class ConnectorSession:
     ) -> None:
         self._chunking, self._topics, self._stopping = chunking, topics, stopping
         self._beat, self._crash_note = beat, note
-        self._open: dict[tuple[str, int], PartitionReader] = {}
+        self._open: dict[PartitionOfTopic, PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
@@ -118,6 +118,8 @@ class ConnectorSession:
         self._extra_seconds = defaultdict[str, float](float)
         self._paused = set[PartitionOfTopic]()
         self._has_other_topics = False
+        self._reached = dict[PartitionOfTopic, int]()
+        """The next offset of each partition at the last progress line."""
 
     def run(self) -> None:
         """Take messages until `stopping` is set. Raise the error that ends the session earlier."""
@@ -156,7 +158,7 @@ class ConnectorSession:
         return {
             "partitions": len(self._open),
             "partitions_set_aside": len(self._aside),
-            "messages_behind": self._lag(consumer),
+            "messages_behind": sum(self._behind(consumer).values()),
             "last_signal_timestamp_seconds": self._signalled_at,
         }
 
@@ -168,7 +170,7 @@ class ConnectorSession:
         self._subscribe(consumer)
 
     def _take(self, consumer: Consumer, received: Received) -> None:
-        partition = self._open.get((received.topic() or "", received.partition() or 0))
+        partition = self._open.get(PartitionOfTopic(received.topic() or "", received.partition() or 0))
         if error := received.error():  # If the broker has removed unread messages, the next session reports this.
             if error.code() not in unreadable.CODES:
                 self._heed(error, received.topic() or "")
@@ -308,11 +310,12 @@ class ConnectorSession:
         if now < self._said + SAY_SECONDS:
             return
         seconds, counts = now - self._said, self._counts
-        self._said, self._counts = now, Counts()
+        self._said, self._counts, behind = now, Counts(), self._behind(consumer)
         say(
             f"connector: {len(self._open)} partitions, in {seconds:.0f} s {counts.messages:,} messages, "
-            f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {self._lag(consumer):,} messages behind"
+            f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {sum(behind.values()):,} messages behind"
         )
+        self._say_standing(behind)
         for place, error in self._aside.items():
             say(f"connector: does not read {place}: {error}", level="error")
         self._missing = {each for each in self._missing if not companion_topics.partitions(self._chunking.admin, each)}
@@ -322,10 +325,19 @@ class ConnectorSession:
         for each in sorted(self._missing):
             say(f"connector: does not read {each}: {companion_topics.NO_TOPIC.format(each)}")
 
-    def _lag(self, consumer: Consumer) -> int:
-        """Return the number of unread offsets, as far as the broker has reported them."""
-        behind = 0
+    def _say_standing(self, behind: Mapping[PartitionOfTopic, int]) -> None:
+        """Print which partitions have had no message since the last progress line, although their topic has more."""
         for place, each in self._open.items():
-            _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-            behind += max(0, high - each.next_offset)
-        return behind
+            if behind[place] and self._reached.get(place) == each.next_offset and place not in self._paused:
+                say(
+                    f"connector: {place} stands at offset {each.next_offset}, with {behind[place]:,} offsets behind: "
+                    "either a producer has not ended its transaction, or a batch cannot be read. End the transaction "
+                    "(`kafka-transactions.sh`), or look at the batch at this offset.",
+                    level="warning",
+                )
+        self._reached = {place: each.next_offset for place, each in self._open.items()}
+
+    def _behind(self, consumer: Consumer) -> dict[PartitionOfTopic, int]:
+        """Return the number of unread offsets of each partition, as far as the broker has reported them."""
+        ends = {each: consumer.get_watermark_offsets(TopicPartition(*each), cached=True)[1] for each in self._open}
+        return {place: max(0, ends[place] - each.next_offset) for place, each in self._open.items()}

@@ -113,6 +113,8 @@ def test_the_connector_logs_its_progress_from_time_to_time(world, monkeypatch, c
 
     with world.connector() as running:
         running.wait(is_said, "the lines")
+        standing = f"connector: {world.name}/0 stands at offset 13, with 1 offsets behind: either a producer has not"
+        running.wait(lambda: standing in capfd.readouterr().err, "the line of a partition that stands")
         producer.abort_transaction(30)
 
 
