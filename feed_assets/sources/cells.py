@@ -13,9 +13,10 @@ from feed_assets.core.limits import ROW_BYTES
 from feed_assets.sources.databases import Types
 
 NUMBER_CHARACTERS = 1024
-"""The longest number without a declared precision that is read as a number on PostgreSQL. A longer one stays a text.
+"""The most characters of a PostgreSQL number without a declared precision that is read as a number.
 
-Such a number may have 147,455 digits, and `int` takes a time that grows with their square.
+A longer number stays a text. Such a number may have 147,455 digits, and the time of its conversion by `int` grows with
+the square of the digits.
 """
 
 _SHORT = (
@@ -26,10 +27,11 @@ _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
 
 
 def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend: str) -> sa.ColumnElement[Any]:
-    """Return an expression for `column` that cuts long values. A cut value has one character more than ROW_BYTES.
+    """Return an expression for `column` that cuts long values.
 
-    PostgreSQL's JSON, composite values and numbers without a precision become text. On SQLite, the type of each value
-    decides, because a column of any type may contain any value.
+    A cut value has one character more than ROW_BYTES, so callers can recognise it. PostgreSQL's JSON, composite values
+    and numbers without a precision become text. On SQLite, the type of each value decides whether it is cut, because a
+    column of any type may contain any value.
     """
     short = sa.func.substr(column, 1, ROW_BYTES + 1)
     if backend == "sqlite":
@@ -48,7 +50,10 @@ def is_short(kind: sa.types.TypeEngine[object]) -> bool:
 
 
 def memory(values: Iterable[Any]) -> int:
-    """Return the bytes of memory that texts, bytes and decimal numbers take. One character may take four."""
+    """Return the bytes of memory that the texts, bytes and decimal numbers take.
+
+    A character of a text may take four bytes.
+    """
     return sum(sys.getsizeof(each) for each in values if isinstance(each, str | bytes | Decimal))
 
 

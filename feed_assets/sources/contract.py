@@ -44,7 +44,10 @@ class Reader(Protocol):
 
 
 class Positions:
-    """Positions of one declaration, as texts. If the declaration changes, reading starts from the beginning."""
+    """Conversion of one event source's positions to texts and back.
+
+    If the source's declaration changes, its old positions are not used, and reading starts from the beginning.
+    """
 
     def __init__(self, *declared: object) -> None:
         self._of = sha256(repr(declared).encode()).hexdigest()[:16]
@@ -54,7 +57,10 @@ class Positions:
         return json.dumps({"of": self._of, **place})
 
     def load(self, position: str | None) -> dict[str, Any] | None:
-        """Return the position in a text. Return None without a text, or if the declaration has changed."""
+        """Return the position that `dump` wrote.
+
+        Return None if there is no text, or if the declaration has changed since.
+        """
         if position is None:
             return None
         place: dict[str, Any] = json.loads(position)

@@ -32,10 +32,10 @@ LATE_SECONDS = 2
 """Seconds to connect, and to read, even if the tick's time is already over. libpq allows no shorter time to connect."""
 
 _SQLITE_STEPS = 1_000
-"""Instructions of SQLite between two looks at the clock. A single call of a function is not interrupted."""
+"""SQLite instructions between two checks of the time limit. A call of one SQL function is not interrupted."""
 
 _SQLITE_CELL = 64 << 20
-"""Most bytes of a value that SQLite makes, whatever a view computes. The database cuts long cells only after that."""
+"""The most bytes of a value that SQLite computes, for example in a view. Long cells are cut only after that."""
 
 _CANCEL_SECONDS = 5
 """Seconds for a canceled statement to end. Then the connection is closed."""
@@ -114,7 +114,10 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 @contextmanager
 def _sqlite_answering(driver: Any, seconds: float) -> Generator[None]:
-    """Do the same for SQLite, which runs in this process: a view may be an endless query."""
+    """Interrupt a query of SQLite after `seconds`, and raise TimeoutError.
+
+    SQLite runs in this process, and a view may be a query that never ends.
+    """
     end = monotonic() + seconds
     driver.set_progress_handler(lambda: monotonic() > end, _SQLITE_STEPS)
     try:
@@ -160,7 +163,7 @@ def _reader(url: str) -> sa.Engine:
         event.listen(engine, "connect", _refuse_to_write)
         event.listen(engine, "connect", _add_moment)
         event.listen(engine, "connect", _limit_cells)
-    if engine.dialect.name == "postgresql":  # A view may call functions of its owner, and they run as our role.
+    if engine.dialect.name == "postgresql":  # A view may call functions that write as our role.
         engine.update_execution_options(postgresql_readonly=True)
     return engine
 

@@ -138,7 +138,7 @@ def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
 
 
 def _loaded(value: Any) -> Any:
-    """Return the content of a JSON text. Convert a mapping to what its JSON text would contain."""
+    """Return the content of a JSON text. Convert a mapping to JSON and back, so that it has only JSON's types."""
     text = json.dumps(cast(Mapping[str, Any], value), default=str) if isinstance(value, Mapping) else value
     return json.loads(text)
 

@@ -26,7 +26,7 @@ class Ends(Protocol):
     lines: int
     """Newlines in the record so far."""
     opened: int | None
-    """The record's line with the quote that is still open, counted from 0; None if no quote is open."""
+    """The line in which the still open quote was opened, counted from 0 in the record; None if no quote is open."""
 
     def begin(self) -> None:
         """Reset the rule's state, because a new record begins."""
@@ -36,7 +36,7 @@ class Ends(Protocol):
         """Continue the record from `start`.
 
         Return the position up to which the bytes belong to the record, and whether the record ends there. If the record
-        continues, the meaning of the bytes after that position depends on the next data.
+        does not end there, the bytes after that position can only be judged together with the next data.
         """
         ...
 
@@ -83,7 +83,10 @@ class QuotedNewlines:
         self._has_begun = False
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue up to a newline outside quotes. The next data decides about a quote or comma at the end."""
+        """Continue up to a newline outside quotes.
+
+        Leave a quote or comma at the end of `data` to be judged with the next data.
+        """
         end, is_whole = self._scan(data, start)
         self.lines += data.count(b"\n", start, end)
         return end, is_whole
@@ -121,7 +124,7 @@ class Text:
         """The checksum of the file up to the record's end."""
         self.size = 0
         self.opened: int | None = None
-        """The line with the record's unclosed quote."""
+        """The line of the file in which the record's unclosed quote was opened; None if no quote is unclosed."""
         self._digest: Any = None
         self._pieces: list[bytes] = []
 
@@ -211,10 +214,10 @@ class Lines:
         self._at = end
 
     def _go_on(self, text: Text, remainder: bytes) -> None:
-        """Put a remaining last byte before the next chunk. At the end of the file, take the byte as it is.
+        """Put the remaining byte before the next chunk. At the end of the file, add the byte to the record.
 
-        The next byte decides what a quote or comma means, so the remainder waits for it. At the end of the file a quote
-        closes the open field.
+        The remaining byte is a quote or comma, whose meaning depends on the byte after it. At the end of the file, a
+        quote closes the open field.
         """
         if (chunk := next(self._chunks, None)) is not None:
             self._data, self._at = remainder + bytes(chunk), 0

@@ -100,7 +100,7 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return the SQL condition that `moment` accepts a text, and that such texts sort in the order of their times.
+    """Return the SQL condition that `moment` accepts a text in a form whose alphabetical order is the order of time.
 
     `separator` is the character between the date and the time of day.
 

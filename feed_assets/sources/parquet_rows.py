@@ -100,7 +100,11 @@ def _texts(metadata: Any) -> list[str]:
 
 
 _Found = tuple[int, int, dict[str, Any], int, str]
-"""A row: the number of file rows up to it, its own number, its values, its size, and why it is rejected, or ''."""
+"""A row, or a row group that is rejected as a whole.
+
+The elements are the number of the last file row that it stands for, the number of the first one (both from 1), the
+values, their size in bytes, and the reason for a rejection, or ''.
+"""
 
 
 class _Group:
@@ -138,7 +142,10 @@ class _Group:
 
     @property
     def _rows_per_batch(self) -> int:
-        """Return how many rows to read at a time. Memory suffices even if a row is as large as a whole column chunk."""
+        """Return how many rows to read at a time, so that they fit in memory.
+
+        Each value of a text column may be as large as its whole column chunk.
+        """
         expanding = sum(chunk.total_uncompressed_size for chunk in self._chunks if _expands(chunk))
         mean = self.size // max(self.rows, 1)
         return min(_ROWS_PER_BATCH, max(1, _BATCH_BYTES // max(expanding, mean, 1)))

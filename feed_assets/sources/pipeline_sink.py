@@ -1,6 +1,7 @@
-"""Sinks for our pipelines, which are published beside our events: a table with a view, or JSON lines in a folder.
+"""Sinks that publish our pipelines next to our events: a table with a view, or JSON lines in a folder.
 
-Each change is published as a whole, as a new version, so no reader sees half of a version. Earlier versions stay.
+After a change, all pipelines are published as a new version in one step, so no reader sees half of a version. Earlier
+versions are kept.
 """
 
 import json

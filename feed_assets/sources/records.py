@@ -10,7 +10,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 
 @dataclass(frozen=True)
 class FilePosition:
-    """A position in a file: how many bytes (`offset`; for Parquet, rows) and lines were read.
+    """A position in a file: `offset` bytes (for Parquet, rows) and `line` lines were read.
 
     `etag` is the file's etag when it was read. `crc` is the checksum of the bytes read. `ended` is True at the file's
     end.
@@ -51,7 +51,7 @@ class Blank:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The last line of a file, if it is not complete yet, and the reason."""
+    """The last line of a file, which is not complete yet. `reason` says how this was recognised."""
 
     reason: str
 

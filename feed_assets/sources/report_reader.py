@@ -23,7 +23,10 @@ from feed_assets.ledger.states.count_reports import ReportOutcome
 from feed_assets.settings import settings
 
 LINES_PER_TRANSACTION = 1000
-"""The most lines per transaction. `READ_BYTES` limits its bytes. So other writers wait for one batch at most."""
+"""The most lines per transaction. `READ_BYTES` limits a transaction's bytes.
+
+So other writers wait for at most one batch.
+"""
 
 _BOM = b"\xef\xbb\xbf"
 _NONE = (InvalidDefinition, InvalidName, InvalidReport, PartitionClosed)

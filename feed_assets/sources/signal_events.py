@@ -22,7 +22,7 @@ from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
-"""Fields of a signal that are not copied to the context: the event itself or the reports of counts have them."""
+"""Fields of a signal that are not copied to the event's context: the event's fields or the count reports have them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class TopicSignals(Messages):
         """Return the events with `lag` and `partitions` in their contexts.
 
         `lag` is the number of offsets in the event's partition that now follow its chunk. `partitions` is the number of
-        the topic's partitions: otherwise, a page that shows only the last event would hide the other partitions.
+        the topic's partitions. Without it, a page that shows only the last event would hide that other partitions
+        exist.
         """
         with translated():
             end_by_partition = ends(self.clients, self.upstream)
@@ -85,7 +86,7 @@ class TopicSignals(Messages):
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         signal_message.check_place(signal, self.upstream, partition)
         context = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
-        # The contexts of all events use this name, because rules for runs read it.
+        # Events of all sources use the name `bytes`, because rules for runs read it.
         context["bytes"] = context.pop("size")
         event = WriteEvent(
             table_name=signal.topic,
@@ -107,7 +108,7 @@ class TopicSignals(Messages):
 def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
     counts = Counter[datetime]()
     for minute, count in signal.minutes.items():
-        moment = min(datetime.fromisoformat(minute), LATEST)  # Earlier versions signalled later minutes.
+        moment = min(datetime.fromisoformat(minute), LATEST)  # Signals of earlier versions may have later minutes.
         counts[moment - (moment - EPOCH) % step] += count
     return {
         "kind": "part",
@@ -120,7 +121,7 @@ def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
 
 
 def partitions_of(topic: str, seconds: float) -> list[str]:
-    """Return a topic's partitions as named in its events. Raise SourceUnavailable or InvalidSetting on failure."""
+    """Return the partition keys of a topic's events. Raise SourceUnavailable or InvalidSetting on failure."""
     with translated():
         return [str(each) for each in sorted(topic_reader.partitions(clients_for(topic).admin(), topic, seconds))]
 

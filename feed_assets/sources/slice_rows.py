@@ -104,7 +104,7 @@ def _ranges(
     kind: types.TypeEngine[Any],
 ) -> list[Slice]:
     """Return adjacent parts of a slice with about equal numbers of rows."""
-    if column.is_mixed:  # Do not split: the query of a part would read all rows of the part's days.
+    if column.is_mixed:  # Do not split: each part's query would read all rows of whole days.
         return [piece]
     is_text = connection.dialect.name == "sqlite"  # SQLite's texts may be invalid days: `_exact` refuses them.
     by = sa.literal_column(column.sql, types.NullType() if is_text else kind)
@@ -120,7 +120,7 @@ def _ranges(
 
 
 def _marker(value: object) -> Marker | None:
-    """Return a database's value as a marker; None for a type that cannot form ranges."""
+    """Return a database's value as a marker. Return None for other types: they cannot be split into ranges."""
     if isinstance(value, str) and (text := moment(value)):
         return datetime.fromisoformat(text)
     return value if isinstance(value, int | datetime) else None
@@ -197,7 +197,7 @@ def _with_zone(column: StructField) -> StructField:
 
 
 def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
-    """Return the expression to query a column: as text, if its type does not exist in Spark."""
+    """Return the expression that queries a column. If Spark lacks the column's type, cast the column to text."""
     kind, name = table.types[column.name], column.name
     if column.dataType == StringType() and not isinstance(kind, types.String):
         return sa.cast(sa.column(name), sa.Text).label(name)

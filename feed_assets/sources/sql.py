@@ -44,7 +44,7 @@ _RANGES: Mapping[Any, tuple[str, str]] = {
 _CURE = "Declare the columns' names, and None for missing facts: columns=Columns(event_marker=None, …)."
 
 ROWS_OF_ONE_VALUE = 50_000
-"""The most rows with one `order_by` value. A position names each of them, and each read passes over them again."""
+"""The most rows with one `order_by` value. A position has a digest of each, and each read must skip them again."""
 
 ORDER_BYTES = 1024
 """The most bytes of an `order_by` value on PostgreSQL, because a position contains it."""
@@ -52,9 +52,9 @@ ORDER_BYTES = 1024
 
 @dataclass(frozen=True)
 class _Place:
-    """The last `order_by` value that was read, and how often each row with this value was read.
+    """The last `order_by` value that was read, and a counter of the rows with this value, by their digest.
 
-    More rows with this value may follow.
+    The counter is needed, because more rows with this value may arrive later.
     """
 
     last: Any = None
@@ -66,9 +66,9 @@ class SqlEvents:
     """The events in a table or view at any SQLAlchemy URL. Reading needs only the SELECT privilege.
 
     `order_by` is a column that grows with each event and is never null: preferably a number that the database draws on
-    insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. If several rows have
-    the same `order_by` value, each is read, whenever it arrives. On PostgreSQL, rows that commit late are read, too,
-    because a read waits for earlier writers (`waiting`).
+    insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. Several rows may
+    have the same `order_by` value: each is read, also if it arrives after the others. On PostgreSQL, transactions may
+    commit in another order than their numbers. So a read waits for earlier writers (`waiting`), and no row is skipped.
     """
 
     url: str = field(repr=False)
@@ -241,7 +241,7 @@ class SqlEvents:
 
     @property
     def _order(self) -> sa.ColumnElement[Any]:
-        return self._from.c[self.order_by]  # In ORDER BY, the column's name alone would mean the cut value.
+        return self._from.c[self.order_by]  # In ORDER BY, the bare name would mean the cut value.
 
     @property
     def _positions(self) -> Positions:

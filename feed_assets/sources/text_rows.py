@@ -34,7 +34,7 @@ def json_records(
 
 
 def json_object(line: str) -> dict[str, Any] | str:
-    """Return a JSON object, or why the line is not one."""
+    """Return the JSON object in a line. If the line is not a JSON object, return the reason."""
     try:
         value = json.loads(line) if _is_text(line) else None
     except (ValueError, RecursionError):
@@ -98,7 +98,10 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return the record that ends at a position of a file. If `row` is a reason, the record is rejected."""
+    """Return the record that ends at a position of a file.
+
+    If `row` is a text, the text is the reason to reject the record.
+    """
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)

@@ -38,10 +38,11 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """The source counts of one topic, which are reported for a dataset, by windows of the length `step`.
+    """The message counts of one topic by windows of length `step`, reported as source counts of a dataset.
 
-    The broker's count of a window is reported when the window has been over for one more `step`, because clocks differ.
-    Reports may be repeated: a later report of the same window, or of the same block of offsets, is equal or newer.
+    Clocks differ, so the broker's count of a window is reported only one `step` after the window's end. Repeated
+    reports are harmless: a later report of the same window, or of the same block of offsets, has the same or newer
+    counts.
     """
 
     clients: Clients = field(repr=False)
@@ -111,7 +112,10 @@ class SourceCounts:
     def _report(
         self, windows: Mapping[datetime, int], ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
     ) -> dict[str, Any]:
-        """Return a report with the count and offsets of each window. The ledger compares parts with these offsets."""
+        """Return a report with the count and offsets of each window.
+
+        The ledger compares these offsets with those of the parts.
+        """
         window_counts: list[dict[str, Any]] = []
         for start, count in sorted(windows.items()):
             offsets = {str(partition): [*each] for partition, each in sorted(ranges.get(start, {}).items())}

@@ -27,7 +27,8 @@ LOOKUPS = 200
 """The most schemas that one read requests. The read ends earlier if its time is over, so that other topics are read."""
 
 DECODE_SECONDS = 5.0
-"""The least seconds for decoding in a read that requests no schemas, even if a wait for the broker used up its time."""
+"""Seconds that a read without schema requests may always use to decode, even if the broker's answer used up its time.
+"""
 
 _ADVICE = (
     "`feed-assets reconcile` reads the new topic from its beginning. If the markers of its events are offsets, declare "
@@ -62,7 +63,10 @@ class Messages(ABC):
         return replace(batch, reports=tuple(self._reports(page.messages)))
 
     def _rows(self, messages: Sequence[Placed], until: float) -> list[WriteEvent | Rejected]:
-        """Return the rows of messages until the read is full, its time is over, or it has requested many schemas."""
+        """Return the rows of messages until one of three limits is reached.
+
+        These are READ_BYTES for the rows, `until` for the time, and LOOKUPS for requested schemas.
+        """
         rows, size, before = list[WriteEvent | Rejected](), 0, self._lookups
         decoded_until = max(until, monotonic() + DECODE_SECONDS)
         for each in messages:

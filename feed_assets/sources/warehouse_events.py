@@ -60,11 +60,12 @@ _Row = TypeVar("_Row", Loaded, LoadedUpdate)
 
 @dataclass(frozen=True)
 class TableLoads:
-    """The loads of a warehouse's tables, read from its state tables. One transaction changes state tables and rows.
+    """The loads of a warehouse's tables, read from its state tables.
 
-    Several loads of a partition between two reads become one event. For a table of a topic, the event's marker is the
-    first offset that is not loaded yet. So the event covers the offsets from the previous marker on. A load of a
-    dataset replaces a partition, and the event's marker is the time of the load.
+    A load changes rows and state tables in one transaction. Several loads of a partition between two reads become one
+    event. For a table of a topic, the event's marker is the first offset that is not loaded yet. So the event covers
+    the offsets from the previous event's marker up to its own. For a table of a dataset, a load replaces a partition,
+    and the event's marker is the time of the load.
     """
 
     warehouse: str
@@ -88,7 +89,7 @@ class TableLoads:
         ids |= {name: each.schema_id for name, each in states.items()}
         declared = self._declared({name: each for name, each in states.items() if ids[name] != schemas.get(name)})
         rows = [*self._events(new, declared), *self._replacements(replaced, ids, declared), *rejected]
-        # If a table's shape is broken, its columns are reported once the shape is repaired.
+        # If a table's stored shape cannot be read, its columns are reported only after a repair.
         schemas |= {name: each for name, each in ids.items() if name in states or name not in changed}
         nexts |= {each.name: each.next_offset for each in new}
         last = replaced[-1].loaded_at.isoformat() if replaced else last
