@@ -1,4 +1,4 @@
-"""The session of a Connect server on this machine, which may receive a token without TLS.
+"""The session of a Connect server on this machine. A token may be sent to this server without TLS.
 
 The program `python -m feed_assets.spark.connect sc://…` warms a server up. If the server has ended, PySpark
 retries for ten minutes. So this is a separate process: our own process can still end at once after an interrupt.

@@ -1,8 +1,8 @@
 """CSV by RFC 4180, read as text first. A record is rejected where a parser would guess, alter or drop something.
 
-Spark's parser separates the records. Spark gets a schema with more columns than the files have. So for each record, it
-returns the fields and also the raw text. A record is plain if its length is the length of its fields and delimiters,
-and it has no quote and no carriage return. Every other record is checked against the grammar.
+Spark's parser separates the records. Spark gets a schema with more columns than the files have, so it treats each
+record as corrupt: it returns the fields and also the raw text. A record is plain if its length is the length of its
+fields and delimiters, and it has no quote and no carriage return. Every other record is checked against the grammar.
 """
 
 from collections.abc import Mapping, Sequence

@@ -94,9 +94,10 @@ class Grammar:
         return is_plain | raw.rlike(self._simple)
 
     def reasons(self, every: Column) -> Column:
-        """Return an array with the rule that a malformed record breaks. Return `every` for a well-formed record.
+        """Return an array with the rule that a malformed record breaks.
 
-        Spark computes an expression in an array only once, even if it is used twice.
+        For a well-formed record, return `every`, which has the reasons why single values are wrong. Spark computes an
+        expression in an array only once, even if it is used twice.
         """
         raw = sf.col("_raw")
         unquoted = raw if self._quote is None else self._unquoted

@@ -1,7 +1,7 @@
-"""The words of a Spark error that may decide what the error is: they come from the JVM, not from a record or a name.
+"""The parts of a Spark error's text by which feed_assets classifies the error.
 
-A producer chooses records, column names and file names. If such a word decided, a producer could make failed runs look
-like an outage of the store.
+They come from the JVM, not from records, column names or file names, which a producer chooses. Otherwise a producer
+could make failed runs look like an outage of the store.
 """
 
 import re
@@ -30,11 +30,14 @@ _QUOTE_NO_RECORD = re.compile(
     r"|java\.lang\.OutOfMemoryError|javax\.net\.|software\.amazon\.awssdk\.|org\.apache\.hadoop\."
     r"|org\.apache\.spark\.(?:memory|shuffle|storage)\."
 )
-"""Beginnings of classes of Java whose messages quote no record: of files, networks, stores and memory."""
+"""Beginnings of the names of Java classes whose messages quote no record.
+
+These are errors of files, networks, stores and memory.
+"""
 
 _CONDITION = re.compile(r"\[([A-Z0-9_.]+)\]")
 _OF_READING = re.compile(r"FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND|UNABLE_TO_ACQUIRE_MEMORY")
-"""Beginnings of Spark's error conditions whose messages quote no record, but names of files."""
+"""Beginnings of Spark's error conditions whose messages may quote names of files, but no record."""
 
 _CAUSES = 20
 """Greatest number of causes that are followed."""
@@ -43,8 +46,8 @@ _CAUSES = 20
 def words_of(error: BaseException, updates: Iterable[Update] = ()) -> str:
     """Return a line for each error in the chain of causes, without the names of the updates' files.
 
-    A line has Spark's error condition, the class, and the message if such messages quote no record. Over Connect the
-    chain is not known: return the whole text, or '' if it may quote records.
+    A line has the class of the error. It also has the message if messages of this class quote no record, otherwise only
+    Spark's error condition. Over Connect the chain is not known: return the whole text, or '' if it may quote records.
     """
     lines = [_line(*each) for each in _chain(error)]
     words = "\n".join(lines) if lines else "" if quotes_records(error) else text_of(error)
@@ -58,7 +61,10 @@ def words_of(error: BaseException, updates: Iterable[Update] = ()) -> str:
 
 
 def is_of_python(error: BaseException) -> bool:
-    """Return whether a Python worker raised an error. Over Connect, return True if its class does not show it."""
+    """Return whether a Python worker raised an error.
+
+    Over Connect, return True unless the error's class rules it out.
+    """
     classes = [name for name, _ in _chain(error)]
     if classes:
         return any(each.startswith("org.apache.spark.api.python.") for each in classes)
@@ -80,7 +86,7 @@ def _line(name: str, message: str) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[tuple[str, str]]:
-    """Yield the class and the message of each error of Java, from the outermost to its first cause."""
+    """Yield the class and the message of each Java error in the chain of causes, beginning with the outermost error."""
     java: Any = getattr(error, "java_exception" if isinstance(error, Py4JJavaError) else "_origin", None)
     for _ in range(_CAUSES):
         if java is None:

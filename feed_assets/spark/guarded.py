@@ -19,7 +19,7 @@ from feed_assets.spark.error_words import is_of_python, quotes_records, words_of
 from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
 
 _FULL = re.compile(r"(?:: |\()(?:No space left on device|Disk quota exceeded)\)?$", re.MULTILINE)
-"""The end of a message of the JVM. A name of a file is not its end."""
+"""The end of a JVM's message about a full disk. The same words in the name of a file do not match."""
 
 _FULL_IN_PYTHON = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 _SERVER_IS_GONE = re.compile(r"SESSION_(CLOSED|CHANGED|NOT_FOUND)|StatusCode\.UNAVAILABLE|\[NO_ACTIVE_SESSION\]")

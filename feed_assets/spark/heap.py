@@ -1,4 +1,4 @@
-"""The heap of a Spark that runs on this machine, if the user does not set it."""
+"""The size of the heap of a Spark on this machine, if the user does not set it."""
 
 import os
 import re

@@ -12,7 +12,7 @@
 A whole line is rejected if it is not UTF-8 or not one object, or has an unknown field, a repeated field, or half of a
 surrogate pair. Blank lines are not records. Nested values cannot be read: publish them as Parquet.
 
-For plain lines, one pattern (`plain_json`) proves all of these rules. This module parses all other lines.
+One pattern (`plain_json`) recognises plain lines, which keep all of these rules. This module parses all other lines.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def read_json(
     plain = plain_json.values(sf.when(is_plain, raw), schema)
     judged = sf.when(~is_plain, _judged(raw, sf.col("_utf8"), schema, required))
     lines = _lines(spark, paths, file, plain_json.is_plain(sf.col("value"), schema, required, order))
-    # Structs separate the schema's columns from ours.
+    # Structs keep the schema's columns apart from ours, which may have the same names.
     lines = lines.select("_raw", "_file", "_is_plain", plain.alias("_plain"), judged.alias("_odd"))
     values = [_value(field).alias(field.name) for field in schema]
     reasons = sf.when(is_plain, sf.array().cast("array<string>")).otherwise(sf.col("_odd.reasons"))

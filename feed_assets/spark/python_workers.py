@@ -2,7 +2,7 @@
 
 It searches for modules in the installed packages first, then in the current folder. PySpark's own daemon starts with
 `python -m`, which searches the current folder first. There, a file with the name of a library would run in place of the
-library. Nor does it print a traceback when Spark needs no more rows of a worker.
+library. Unlike PySpark's own daemon, it prints no traceback when Spark needs no more rows of a worker.
 """
 
 import signal

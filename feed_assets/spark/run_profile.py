@@ -28,9 +28,9 @@ def profiled(
 ) -> Generator[SparkSession]:
     """Yield the process's session, sized for a run over `size` bytes, with a profile's configuration.
 
-    Size and profile are undone at the end, also if the run fails. Some keys have an effect only if this call starts the
-    session. `may_start` allows the start, in a process with a single run. Raise InvalidSetting for such a key if a
-    session with another value of the key is already running.
+    Size and profile are undone at the end, also if the run fails. `may_start` allows this call to start the session, in
+    a process with a single run. Some keys have an effect only at the start. Raise InvalidSetting if the profile has
+    such a key and a session with another value of it is already running.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None

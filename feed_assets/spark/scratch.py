@@ -32,9 +32,9 @@ If both are set, Spark uses the variable.
 HADOOP_TMP = "spark.hadoop.hadoop.tmp.dir"
 _UNIX_SOCKETS = "spark.python.unix.domain.socket"
 _MOST_BYTES_OF_SOCKETS = 60
-"""Length of the longest path of a folder of sockets.
+"""The most bytes in the path of a folder of sockets. The name that Spark gives to a socket adds 43 bytes.
 
-Spark's name of a socket adds 43 bytes. On macOS, which has the lower limit, the path of a socket has at most 103 bytes.
+On macOS, which has the lower limit, the path of a socket has at most 103 bytes.
 """
 _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"

@@ -107,8 +107,8 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
     """Return the process's only session. The first call makes it.
 
     Later calls return the same session, whatever the settings. A profile overrides the settings if this call makes the
-    session. `is_in_use` means that runs use the session. Then the settings that depend on the bytes read (`sizing`)
-    do not change. Raise SparkUnavailable if the session cannot be made.
+    session. If `is_in_use`, runs are using the session, and this call leaves the settings of `sizing` as they are.
+    Raise SparkUnavailable if the session cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     effective = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})

@@ -77,7 +77,7 @@ class Stored:
     def value(self, kind: st.DataType, file: Column) -> Column:
         """Return the column, converted to values of the type `kind`.
 
-        Spark's action fails on a value that some reader cannot represent.
+        Spark's action fails on a value that Spark or `feed_assets.read` cannot represent.
         """
         return _value(column(self.name), self, kind, file).alias(self.name)
 

@@ -1,7 +1,7 @@
 """Counts of an input's records, made in the same pass that reads the input to write the dataset.
 
-An observation counts the records that pass through it. If a function may leave some records unread, or has run an
-action of its own, the observation may be wrong. Then a separate job counts the records.
+An observation counts the records that pass through it. The observation may be wrong if a function may leave some
+records unread, or has run an action of its own. In these cases a separate job counts the records.
 """
 
 import re

@@ -37,9 +37,10 @@ class Counting:
     def histogram(self, part: Column | None = None, parts: int = 1) -> Column:
         """Return an aggregate for an observation: the number of rows in each window. `exact` reads the aggregate.
 
-        With `part`, a number below `parts`, the rows of each part are counted separately. Rows whose `part` is NULL are
-        not counted. A Spark histogram merges its nearest bins if there are more than a maximum number. Windows are
-        numbered modulo this maximum. So Spark only merges counts of the same window from several tasks.
+        With `part`, the rows of each part are counted separately. `part` is a column with the row's part, a number
+        below `parts`. Rows whose `part` is NULL are not counted. A Spark histogram merges its nearest bins if there are
+        more than a maximum number. Windows are numbered modulo this maximum. So Spark only merges counts of the same
+        window from several tasks.
         """
         position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
