@@ -47,7 +47,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
         return BatchPlan(output.batch(Numbers(number, number).name), slices)
     (batch, pins), *others_touched = touched.items()
     beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
-    # If the batch has all rows, its slice may overlap the slices of other batches.
+    # If this batch has read all rows before, its slices may overlap those of other batches.
     if others_touched or beside or not _holds(pins, slices.values()):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
     return BatchPlan(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})

@@ -159,7 +159,7 @@ class _Build:
         except (NoValidUpdate, MixedInputs):
             with (
                 self.services.ledger.write() as connection
-            ):  # Nothing was pinned, so this attempt must not count as one with newer inputs than the attempt before.
+            ):  # Record empty pins, so that this failed attempt does not count as one with newer inputs.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
@@ -187,11 +187,11 @@ class _Build:
         return piece.partition.feed in tables and not piece.interval.is_empty
 
     def _is_done(self, connection: "sa.Connection", published: updates.UpdateRow, pinned: Pinned) -> bool:
-        """Return whether the published update is the same as the result of this build.
+        """Return whether the published update already is what this build would publish.
 
-        A run that consumes events is done if the inbox no longer holds these events. For a batch, only the inbox
-        decides. Equal slices prove nothing, because a rebuilt batch reads the same slices again. A run by hand is never
-        done if it reads event tables, because somebody may have corrected their rows.
+        A run that consumes events is done if the inbox no longer holds these events. For an appendable dataset, only
+        the inbox decides: equal slices prove nothing, because a rebuilt batch reads the same slices again. A run by
+        hand is never done if it reads event tables, because somebody may have corrected their rows.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):

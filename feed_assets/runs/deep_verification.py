@@ -62,7 +62,10 @@ def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Publis
 
 
 def _has_digest(row: updates.UpdateRow) -> bool:
-    """Return whether the version of an update is the digest of its rows. That of a range of batches is not."""
+    """Return whether the version of an update is the digest of its rows.
+
+    A compacted range of batches has another version.
+    """
     return row.origin == updates.RUN or (row.origin == updates.COMPACTED and not numbers_in(row.partition.name))
 
 

@@ -1,4 +1,7 @@
-"""Values of a run as JSON, for a job that makes its rows elsewhere. Only the types listed here can be read."""
+"""Conversion of a run's values to JSON and back, for a job that makes the run's rows elsewhere.
+
+Only values of the types that are listed here can be read back.
+"""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
@@ -21,7 +24,7 @@ _RECORDS: tuple[type[Any], ...] = (
 )
 _BY_NAME = {each.__name__: each for each in _RECORDS}
 _TYPE = "type"
-"""The key of an object that says how to read it. All JSON objects here have it."""
+"""The key whose value says how to read a JSON object. All JSON objects here have this key."""
 
 _MOMENTS: dict[str, type[date]] = {"datetime": datetime, "date": date}
 _MANY: dict[str, Any] = {"tuple": tuple, "list": list, "set": frozenset, "map": dict}

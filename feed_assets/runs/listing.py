@@ -1,4 +1,7 @@
-"""One listing of a foreign feed: the files of some names directly below it, grouped by partition and update."""
+"""One listing of a foreign feed: the files below some names, grouped by partition and update.
+
+A name is the first segment of a partition's key, such as `2024-05-01`: it stands directly below the feed.
+"""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -17,7 +20,7 @@ _FilesById = dict[str, list[File]]
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of the names from `first` to `last` below a feed. It may have files of later names, too."""
+    """The files of all names from `first` to `last` below a feed. Files of later names may be among them."""
 
     board: Blackboard
     feed: Feed
@@ -62,7 +65,7 @@ class Listing:
 
     @cached_property
     def _odd_names(self) -> set[str]:
-        """Return the names that only a visit can judge: with a file outside of updates, or a partition in another."""
+        """Return the names that only a visit can judge: they have files outside of updates, or nested partitions."""
         in_updates = {file.key for by_id in self._updates.values() for files in by_id.values() for file in files}
         odd_names = {self._segments(file)[0] for file in self.files if file.key not in in_updates}
         keys = sorted(f"{partition.key}/" for partition in self._updates)
@@ -74,15 +77,17 @@ class Listing:
     def valid_updates(self, name: str) -> list[Update]:
         """Return the newest update of each partition of a name. Return [] if a visit must judge the name.
 
-        This costs a request for each manifest, and on local disk one more.
+        Each update costs a request for its manifest, and on local disk a second listing.
         """
         updates = self._by_name.get(name, []) if self.has(name) and name not in self._odd_names else []
         return updates if all(map(self._is_valid, updates)) else []
 
     def _is_valid(self, update: Update) -> bool:
-        """Return whether an update is valid. Its manifest is written last, so if it is listed, all its files are final.
+        """Return whether an update is valid.
 
-        A listing on local disk is not of one moment: a listing of the update after its manifest must be the same.
+        Its manifest is written last, so a listing with the manifest has all files. This does not hold on local disk,
+        where files may be written while they are listed. There, the update is listed again after its manifest was read,
+        and must have the same files.
         """
         if not self.is_counted(update):
             return False
@@ -93,13 +98,13 @@ class Listing:
         return files == update.files and len(files) < len(listed)
 
     def is_counted(self, update: Update) -> bool:
-        """Read an update's manifest. Return whether it has the number of the listed files."""
+        """Read an update's manifest. Return whether the manifest contains the number of the listed files."""
         manifest = self.board.get(f"{update.path}/{MANIFEST}", MANIFEST_LIMIT + 1)
         return why_invalid(manifest, update.files) is None
 
 
 def name_of(key: str) -> str:
-    """Return the name directly below a feed of a partition's key."""
+    """Return the first segment of a partition's key, which is a name directly below the feed."""
     return key.split("/", 1)[0]
 
 

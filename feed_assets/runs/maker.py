@@ -94,7 +94,7 @@ class MadeRows(Protocol):
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write one output's parts under its claimed, empty update, without the manifest.
 
-        The dataset must be written before its rejects.
+        The dataset must be written before its rejects, because this write shows whether there are any.
         """
         ...
 

@@ -73,7 +73,10 @@ class Notified:
         return cls(services, queues, buckets, appendable)
 
     def hear(self, queue: Queue, out_of_time: Callable[[], bool]) -> bool:
-        """Visit all partitions that a queue reports. Return whether the time was enough. May raise QueueUnavailable."""
+        """Visit all partitions that a queue's messages name. Return False if the time was over first.
+
+        May raise QueueUnavailable.
+        """
         messages, is_all = received(queue, out_of_time)
         self.look(queue, messages, out_of_time)
         return is_all and not out_of_time()

@@ -97,7 +97,7 @@ def contents_of(services: Services, partition: Partition, update_id: str) -> tup
 
 
 def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool] = never, after: str = "") -> Swept:
-    """Finish or sweep the leftovers that old claims on our own feeds lead to, until the time is over.
+    """Finish or sweep the leftovers of attempts with an old claim on one of our own feeds, until the time is over.
 
     `after` is where the previous call stopped. The cost is one listing of claims per feed, then a read and two listings
     for each abandoned attempt. If a feed cannot be read, the other feeds are still swept. If no feed can be read, raise
@@ -118,9 +118,9 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
 
 
 def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
-    """Sweep the leftovers of attempts to which one feed's claims lead. A claim reserves an update id.
+    """Finish or sweep the leftovers of attempts that have a claim on one feed. A claim reserves an update id.
 
-    Remove claims that lead to no leftovers any more.
+    Then remove the claims of attempts that have no more leftovers.
     """
     forgotten: list[str] = []
     try:
@@ -139,7 +139,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
 
 
 def forget_claims(services: Services, partition: Partition) -> None:
-    """Remove old claims on a partition that lead to nothing any more. `sweep` treats the other claims."""
+    """Remove a partition's old claims whose attempts have no leftovers. `sweep` treats all other claims."""
     claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
     orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
     services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET])

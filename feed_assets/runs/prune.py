@@ -64,7 +64,10 @@ def prune(services: Services, partition: Partition, policy: Retention, *, apply:
 
 
 def _holder(services: Services, partition: Partition) -> Update | None:
-    """Return the valid compacted update that replaces one of our batches. Return None if there is none."""
+    """Return the valid compacted update that replaces this partition, if the partition is one of our batches.
+
+    Return None if there is no such update.
+    """
     if partition.parent is None or numbers_in(partition.name) is None:
         return None
     with services.ledger.read() as connection:
@@ -103,7 +106,10 @@ def _remove(
     going: dict[str, str],
     holder: Update | None,
 ) -> dict[str, str]:
-    """Remove updates, oldest first, so that the remaining ones have no gap. Return why some updates stay after all."""
+    """Remove updates, oldest first, so that the remaining ones have no gap.
+
+    Return the reasons for updates that stay.
+    """
     valid = {each.id: going[each.id] for each in stored if each.valid and each.id in going}
     pinned = pruned_updates.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")

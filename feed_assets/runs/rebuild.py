@@ -72,13 +72,13 @@ def rebuild(
     trust: bool = False,
     appendable: Collection[Feed] = (),
 ) -> Rebuilt:
-    """Record every valid update of our own feeds that the ledger lacks. `feeds` has inputs before their consumers.
+    """Record every valid update of our own feeds that the ledger lacks.
 
-    With `rows`, Spark reads the newest update of each partition for its row count and data version. All other updates
-    get the digest of their files as data version. With `trust`, an update is assumed to be built from the newest inputs
-    with older ids than its own. Without `trust`, the inputs stay unknown, and the next tick builds the partition again.
-    `need_of` returns None for rejects and for `appendable` feeds. For an appendable feed, the inputs of a batch are
-    unknown, so the next run loads all rows.
+    `feeds` must have inputs before their consumers. With `rows`, Spark reads the newest update of each partition for
+    its row count and data version. All other updates get the digest of their files as data version. With `trust`, an
+    update is assumed to be built from the newest inputs with older ids than its own. Without `trust`, the inputs stay
+    unknown, and the next tick builds the partition again. `need_of` returns None for rejects and for `appendable`
+    feeds. For an appendable feed, the inputs of a batch are unknown, so the next run loads all rows.
     """
     rebuilt = Rebuilt()
     for feed in feeds:

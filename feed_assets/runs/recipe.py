@@ -77,7 +77,10 @@ class Recipe:
     grain: str | None = None
     """The grain of the dataset's windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
-    """True for a dataset that is built by events: inputs from one pipeline are only read together."""
+    """True for a dataset that is built by events.
+
+    Its inputs of one origin are read only if they are from the same data.
+    """
     profile: Profile | None = None
     deep_checks: tuple[Check, ...] = ()
     """Checks that run only if a measure is unusual, or if there are too few profiles to compare with."""
@@ -121,7 +124,7 @@ class Recipe:
     def digest(self) -> str:
         """Return a digest of code version, schemas of inputs, and checks.
 
-        It changes if the declaration is corrected.
+        A correction of the declaration changes the digest.
         """
         checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain

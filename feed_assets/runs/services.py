@@ -106,8 +106,8 @@ def spark_maker(
 ) -> "Maker":
     """Return a maker on the process's Spark session. The maker sets a profile's configuration only while it works.
 
-    This is the only place that chooses Spark. `reader` reads the slices that a function gets. `watch` watches the
-    session of each task for the end of its compute target.
+    This is the only place that chooses Spark. `reader` reads the slices that a function gets. `watch` wraps the session
+    of each task, and detects that its compute target has died.
     """
     from feed_assets.runs.spark_maker import SparkMaker  # PySpark takes a second to load
     from feed_assets.spark.run_profile import profiled

@@ -29,7 +29,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     if is_told and run_spec.plan.kind == "incremental":
         return new
     upto = _read_upto(ledger, output)
-    if not is_told:  # a run by hand reads up to the last event
+    if not is_told:  # A run by hand without slices reads up to the last event.
         upto |= _upto_the_last(ledger, partitions)
     for each in new:  # A slice of late data may end earlier than the last read position.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))

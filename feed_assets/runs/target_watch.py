@@ -103,15 +103,16 @@ class TargetWatch:
         allocations.session_is_up(self.ledger, self.allocation, self.now())
 
     def lost(self, why: str) -> TargetLost:
-        """Keep other runs from the target for a while, and return the error of the run."""
+        """Record the target as lost, so that no other run uses it for a while. Return the error for this run."""
         self._state.lost = why
         target_probes.lose(self.ledger, self.name, self.now())
         return self._as_lost(why)
 
     def _silence(self, error: BaseException) -> str | None:
-        """Return why the target is lost. Return None if it answers, unless its earlier silence ended Spark.
+        """Return the reason if the target is lost, otherwise None.
 
-        A restarted target answers again, but the run has lost its resources there.
+        A target that answers again is still lost for this run if Spark has ended during its silence: after a restart of
+        the target, the run has no resources there.
         """
         if isinstance(self.target, Local):
             return None
@@ -154,7 +155,10 @@ class TargetWatch:
             over.set()
 
     def _watch(self, spark: "SparkSession", over: Event) -> None:
-        """Stop Spark if the run has no executor while the target is silent, or has had none for some minutes."""
+        """Stop Spark if the run has had no executor for some minutes.
+
+        If the target does not answer either, stop Spark after OFFLINE_LOOKS checks.
+        """
         silent = alone = 0
         has_begun = False
         while not over.wait(LOOK_SECONDS):

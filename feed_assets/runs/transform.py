@@ -187,9 +187,10 @@ class _Transform:
         return reduce(DataFrame.unionByName, frames)
 
     def _own(self, updates: Sequence[Update]) -> list[DataFrame]:
-        """Return the rows of updates of our own, with the schema in their footers: Spark need not run a job for it.
+        """Return a frame for each of these updates, which our own runs wrote.
 
-        The footers are checked, because Spark would silently read only a part of a truncated file.
+        The schema is taken from a footer, so Spark need not run a job to infer it. The footers are also checked,
+        because Spark would silently read only a part of a truncated file.
         """
         schemas = spark_schemas(self.board, updates)
         own = [schemas[each.files[0].key] for each in updates]

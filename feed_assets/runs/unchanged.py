@@ -1,4 +1,4 @@
-"""Partitions of a foreign feed that are unchanged since the ledger recorded them, found without a visit of each."""
+"""Search for partitions of a foreign feed that are unchanged since the ledger recorded them, without visiting each."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -25,9 +25,9 @@ def unchanged(
 ) -> set[str]:
     """Return the names directly below a feed whose newest updates and files are all as recorded in the ledger.
 
-    Without a listing of all their files, the names must be visited on S3. Other stores are read name by name, until the
-    time is over. The ledger is queried once for all names, which saves most of the cost of visits. `known_keys` are the
-    keys below the feed that the ledger has published updates of.
+    On S3, return no names if there is no listing of all their files, so that each name is visited. On other stores
+    without a listing, read name by name until the time is over. The ledger is queried once for all names, which saves
+    most of the cost of visits. `known_keys` are the keys below the feed that the ledger has published updates of.
     """
     board = services.board_of(feed)
     if listing is None and board.is_paged:

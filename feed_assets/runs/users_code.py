@@ -18,7 +18,7 @@ parser, and an UnboundLocalError after a failed call.
 
 
 def located(error: BaseException, function: Callable[..., Any]) -> BaseException:
-    """Return the error to show to the user. It has file and line if the user's code raised the error.
+    """Return the error to show to the user. If the user's code raised it, its message has file and line.
 
     `function` is the dataset's function. An error about the function's result names the function's line.
     """

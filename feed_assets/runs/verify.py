@@ -22,7 +22,7 @@ ROTATION = 40
 """Number of partitions that each call verifies, in rotation. Of 10,000 partitions, each is verified every 250 calls."""
 
 FEEDS_PER_LOOK = 5
-"""Greatest number of feeds per call: one statement reads all of them."""
+"""Greatest number of feeds per call. One SQL statement reads the partitions of all these feeds."""
 
 _BEFORE_KEY = "\n"
 """Separator of feed and key in a position of the rotation. No name contains it."""
