@@ -1,8 +1,9 @@
-"""Time limits for requests to another team's store, and to a queue. Without an answer in time they raise an error.
+"""Time limits for requests to another team's store, and to a queue.
 
-The store may never answer, or may send one byte every few seconds. No socket timeout ends such a request. So another
-thread sends the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for
-AGAIN_SECONDS. Without this pause, every tick would wait that long for every feed.
+A request without an answer in time raises an error. The store may never answer, or may send one byte every few seconds.
+No socket timeout ends such a request. So another thread sends the request, and the caller stops waiting after
+ANSWER_SECONDS. Then the store gets no requests for AGAIN_SECONDS. Without this pause, every tick would wait that long
+for every feed.
 
 A store may also answer each request at once, and always announce one more page. So all requests of a listing together
 have a limit, too, and the same pause follows.

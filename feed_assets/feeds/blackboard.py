@@ -107,14 +107,17 @@ class Blackboard:
                 return self._pages.names(prefix)
 
     def page(self, prefix: str, after: str = "") -> Page:
-        """Return a page of the names one level under `prefix` that follow `after`. Without pages, return all of them.
+        """Return a page of the names one level under `prefix` that follow `after`.
 
-        As with `children`, a name does not prove that data exist.
+        If the store has no pages, return all names. As with `children`, a name does not prove that data exist.
         """
         return self.pager(prefix)(after)
 
     def pager(self, prefix: str) -> Callable[[str], Page]:
-        """Return `page` for one search. In another team's bucket, all requests of the search share a time limit."""
+        """Return the function that returns the pages of one search.
+
+        In another team's bucket, the whole search has a time limit.
+        """
         pages = self._pages.listing() if self._pages and self._theirs else self._pages
 
         def page(after: str) -> Page:
@@ -343,8 +346,9 @@ class Blackboard:
     def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
         """Translate obstore's errors into ours.
 
-        The text of obstore's error decides which error is raised, because its class often does not say what failed.
-        Every key is checked here, so no key leads out of the blackboard. The folder '' is the blackboard itself.
+        The text of obstore's error decides which error is raised, because the class of the error often does not say
+        what failed. Every key is checked here, so no key leads out of the blackboard. The folder '' is the blackboard
+        itself.
         """
         for key in keys:
             if key or not is_folder:

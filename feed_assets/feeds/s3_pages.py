@@ -68,7 +68,10 @@ class S3Pages:
         return f"{self._client().meta.endpoint_url}/{self._bucket}/{self._root}"
 
     def listing(self) -> Self:
-        """Return the same pages for one listing that begins now. In another team's bucket its time is limited."""
+        """Return this object for one listing that begins now.
+
+        For another team's bucket, return a copy with a time limit.
+        """
         if self._answers is None:
             return self
         limited = copy(self)
@@ -191,7 +194,9 @@ class S3Pages:
             aws_session_token=token,
             config=Config(connect_timeout=timeout, read_timeout=timeout, retries=retries, s3=style),
         )
-        for request in _REQUESTS:  # The name of the request, because botocore's own handlers of all requests are later.
+        # Register by the request's name: such a handler runs before botocore's own handlers, which are for all
+        # requests.
+        for request in _REQUESTS:
             client.meta.events.register_first(f"before-parse.s3.{request}", _refuse_declarations)
         return client
 

@@ -59,7 +59,7 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 
 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
-    """Create the claim, or read an existing one. Return whether it belongs to this writer.
+    """Create the claim, or read the existing one. Return whether the claim belongs to this writer.
 
     If a reply was lost, the store may still apply that request later. Sending the request again is safe, because the
     token is the same.
