@@ -25,7 +25,7 @@ _LOCK = "allocations"
 
 @dataclass(frozen=True)
 class Allocation:
-    """Resources of a target that a run has."""
+    """Resources of a compute target that were given to one run."""
 
     id: str
     target: str
@@ -36,7 +36,10 @@ class Allocation:
 
 
 def lock(connection: sa.Connection) -> None:
-    """Lock the queue until the transaction ends. If also needed, lock the history budget before this call."""
+    """Lock the queue of resources until the transaction ends.
+
+    A transaction that also locks the history budget must lock it before this call, to avoid a deadlock.
+    """
     insert_missing(connection, cursor, [{"name": _LOCK, "value": ""}])
     connection.execute(sa.select(cursor.c.value).where(cursor.c.name == _LOCK).with_for_update())
 
@@ -131,9 +134,9 @@ def unused(
 ) -> set[str]:
     """Return the ids of `listed` whose run has ended, or did not begin in time.
 
-    A run in Dagster's own queue, for a pool or a limit, has not begun. It loses its resources, so that they do not
-    idle, and asks again when it begins. A run without a running build may be between two of its partitions. It keeps
-    its resources while its Dagster run is unfinished.
+    A run that waits in Dagster's own queue, for a pool or a limit, counts as not begun. It loses its resources, so that
+    they do not idle, and asks for resources again when it begins. A run without a running build may be between two of
+    its partitions. It keeps its resources while its Dagster run is unfinished.
 
     `unfinished` returns whether a Dagster run is unfinished; None if Dagster does not know the run, because it may
     belong to another instance. The caller has locked the queue, and has read `listed` before Dagster's runs. So a run

@@ -10,7 +10,10 @@ from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import batch
 
 JOINS = "it is a batch of "
-"""Beginning of the reason of a change that repeats the state of an update which is now known as a batch."""
+"""Beginning of the reason of a log change that repeats an update's state.
+
+Such a change is logged when the update becomes known as a batch of a partition.
+"""
 
 
 def has_joined(connection: sa.Connection, partition: Partition) -> bool:

@@ -21,7 +21,7 @@ def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
 
 
 def with_new_batches(connection: sa.Connection, feed: Feed, least: int) -> list[Partition]:
-    """Return the partitions of a feed with at least so many valid batches of our runs that are in no valid range.
+    """Return the partitions of a feed with at least `least` valid batches of our runs that are in no valid range.
 
     Cost: one statement, and an index lookup for each batch.
     """

@@ -11,11 +11,11 @@ from feed_assets.ledger.tables import consumed, update
 
 _OF_ROWS = ("records", "first", "last", "windows", "without", "columns", "audit", "figures")
 _OF_BUILD = ("code_version", "correlation", "parents")
-"""Facts of an update, which the update with the same rows has as well."""
+"""Columns with facts about an update's rows and about its build. A compacted update with the same rows copies them."""
 
 
 def candidates(connection: sa.Connection, feed: Feed, files: int) -> list[updates.UpdateRow]:
-    """Return the newest update of each partition of a feed, if a run wrote it and it has at least so many files.
+    """Return the newest update of each partition of a feed, if a run wrote it and it has at least `files` files.
 
     The feed must not be appendable. Cost: one scan of the feed's updates.
     """
@@ -23,7 +23,8 @@ def candidates(connection: sa.Connection, feed: Feed, files: int) -> list[update
     is_later = (later.c.feed == update.c.feed) & (later.c.partition == update.c.partition) & (later.c.id > update.c.id)
     is_replaced = sa.exists().where(is_later, later.c.state == updates.PUBLISHED)
     of_runs = update.c.origin.in_([updates.RUN, updates.REBUILT]) & (update.c.state == updates.PUBLISHED)
-    of_runs &= update.c.records.is_not(None)  # Otherwise its version is no digest of rows, after a loss of the ledger.
+    # After a loss of the ledger, an update without a row count has a version that is not a digest of its rows.
+    of_runs &= update.c.records.is_not(None)
     query = sa.select(*updates.COLUMNS).where(update.c.feed == str(feed), of_runs, update.c.files >= files)
     rows = connection.execute(query.where(~is_replaced).order_by(update.c.partition)).mappings()
     return [*map(updates.row_of, rows)]

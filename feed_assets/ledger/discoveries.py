@@ -32,8 +32,8 @@ def put(ledger: Ledger, location: str, addresses: Collection[str], at: datetime)
 def fresh_by_others(connection: sa.Connection, location: str, now: datetime) -> set[str]:
     """Return the addresses that other code locations have discovered lately.
 
-    A discovery from the future does not count: a clock was wrong. Nor do its own: a code location that is alone
-    discovers in each tick.
+    A discovery from the future does not count, because a clock was wrong. A location's own discoveries do not count
+    either: a code location that is alone discovers in each tick.
     """
     by_others = sa.select(cursor.c.value).where(cursor.c.name.startswith(_BY), cursor.c.name != f"{_BY}{location}")
     discoveries = [json.loads(value) for value in connection.execute(by_others).scalars()]

@@ -29,7 +29,7 @@ def keep(connection: sa.Connection, results: Mapping[Feed, Expected]) -> None:
 
 
 def late(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, str]:
-    """Return the given partitions that are late, each with the text of the alert."""
+    """Return the given partitions that are overdue, each with the text of its alert."""
     keys: dict[Feed, list[str]] = {}
     for each in partitions:
         keys.setdefault(each.feed, []).append(each.key)

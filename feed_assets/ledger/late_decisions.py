@@ -26,8 +26,8 @@ class Decision:
     """A decision about the late data of a partition. Its `outcome` is `re-run`, `wait` or `skip`. Times are in UTC.
 
     `until` is the end of a wait. `published` is the update after which the data arrived. `before` and `after` are the
-    bytes of the changed inputs, when they were consumed and now. `files` is the number of additional files. `arrived`
-    is a digest of the arrived data, and `policies` is a digest of the policies.
+    bytes of the changed inputs: when they were consumed, and at the time of the decision. `files` is the number of
+    additional files. `arrived` is a digest of the arrived data, and `policies` is a digest of the policies.
     """
 
     partition: Partition

@@ -228,10 +228,8 @@ def _overtaken() -> sa.ColumnElement[bool]:
 def goes(before: datetime) -> sa.ColumnElement[bool]:
     """Return the SQL condition that a log change can be pruned.
 
-    It is old, every subscriber has read it, and a later change of the same subject follows.
-
-    So the last change of each subject stays, as a snapshot for new subscribers. If there are no subscribers, nothing is
-    pruned.
+    Such a change is old, every subscriber has read it, and a later change of the same subject follows. So the last
+    change of each subject stays, as a snapshot for new subscribers. If there are no subscribers, nothing is pruned.
     """
     everybody_has = sa.select(sa.func.coalesce(sa.func.min(subscription.c.position), 0)).scalar_subquery()
     return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()

@@ -37,7 +37,7 @@ WOKEN = 20
 class Rooms:
     """The targets of a process: `usable` has the names of the targets that its runs may use.
 
-    `less` takes the resources given to runs, by target. It returns the room that each target has without them.
+    `less` takes the resources given to runs, by target, and returns the room that is left on each target.
     """
 
     usable: frozenset[str]
@@ -223,7 +223,7 @@ def is_woken(ledger: Ledger, name: str, last_look: datetime) -> bool:
 def wake_first(connection: sa.Connection, now: datetime) -> None:
     """Make the outputs of the first waiting requests due now, because a run has given its resources back.
 
-    Also wake the runs that have begun, and wait with one of these requests.
+    Also wake the runs that have already begun, and wait because of one of these requests.
 
     Other requests wait for their turn, because it is slow to check every request at the end of each run.
     Skip outputs that another transaction has locked, to avoid a deadlock: a tick decides about these outputs just now.

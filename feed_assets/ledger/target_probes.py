@@ -139,7 +139,10 @@ def _read(text: str | None) -> tuple[Worker, ...]:
 
 
 def _with_loss(answer: Probe, row: Any, now: datetime) -> Probe:
-    """Return the answer, as offline if a run lost the target lately. Ignore a loss in the far future (wrong clock)."""
+    """Return the answer. If a run lost the target lately, add that the target is offline.
+
+    Ignore a loss in the far future, which comes from a wrong clock.
+    """
     lost = row.lost
     if answer.offline or lost is None or not now - LOST_FOR < lost <= now + LOST_FOR:
         return answer

@@ -45,7 +45,9 @@ def change(
     if before and before.run and state == INVALIDATED:
         replaced = compacted_partitions.replaced_by(connection, before)
         rows = [row for each in replaced if (row := find(connection, partition, each)) and row.state == PRUNED]
-        for run in [before.run, *(row.run for row in rows if row.run)]:  # Nothing else has the rows of pruned updates.
+        # Of the updates that this one replaced, some were pruned. Nothing else has their rows, so their events return,
+        # too.
+        for run in [before.run, *(row.run for row in rows if row.run)]:
             inbox.give_back(connection, output_of(connection, before), run)
     return before.state if before else None
 
