@@ -49,7 +49,7 @@ def _keep_alive(origin: GrpcServerCodeLocationOrigin, ended: threading.Event) ->
     """Start a code server again each time when it has worked and then crashed.
 
     Code that does not work just after its start is not tried again, because it would most probably crash at each try.
-    Code that crashes before the next look is tried again after a pause that grows.
+    Code that works after its start, but crashes before the next look, is tried again after a pause that grows.
     """
     client, has_worked, pause = origin.create_client(), False, LOOK_SECONDS
     while not ended.wait(pause):

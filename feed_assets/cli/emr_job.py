@@ -31,7 +31,10 @@ def main() -> None:
 
 
 def _carried_out(module: str, order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report. An error before the rows are made is the target's fault: wrong code or missing rights."""
+    """Return the report.
+
+    Report an error before the rows are made as TargetLost: code is wrong, or rights are missing.
+    """
     from feed_assets.feeds.opened import open_board
     from feed_assets.runs import remote_making
     from feed_assets.runs.services import Boards, spark_maker

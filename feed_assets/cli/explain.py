@@ -44,7 +44,7 @@ READERS = 10
 """The most readers of an old version that are listed."""
 
 LATE = 3
-"""The most decisions about a partition's late data that are shown, the newest ones."""
+"""The number of newest decisions about a partition's late data that are shown."""
 
 DECISIONS = 1000
 """The most partitions that one call decides. For further partitions, the last verdict is shown."""

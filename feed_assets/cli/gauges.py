@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dagster._core.scheduler.instigation import InstigatorTick
 
 ENDED_WITHIN = timedelta(hours=1)
-"""Ended runs are counted for this time. So a count needs an index alone, however long the history is."""
+"""The time before now in which ended runs are counted. So a count reads only an index, however long the history is."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class _Server(HTTPServer):
     timeout = 1.0  # A signal to stop is seen after this time.
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (as http.server calls it)
-        """Write a line in place of a stack trace. A client that has gone is worth none."""
+        """Write a line in place of a stack trace. Write nothing if the client has gone."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError):
             say(f"metrics: a request was not answered: {error}", level="warning")

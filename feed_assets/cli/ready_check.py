@@ -31,7 +31,7 @@ WEB, CODE, DAEMON = "web", "code", "daemon"
 PORTS = {WEB: 3000, CODE: 4000}
 
 _ERROR_BYTES = 400
-"""Bytes that a message has of an error, which may quote whatever a server has sent."""
+"""The most bytes of an error that a message quotes, because the error may contain whatever a server has sent."""
 
 _BODY_BYTES = 100
 """Bytes of an answer's body that are read. A proof is shorter."""

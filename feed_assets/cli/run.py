@@ -59,7 +59,7 @@ def run(
 
 
 def quietly(doing: "Progress") -> "Callable[[str], None]":
-    """Return a function that prints a runner's steps. Before Spark starts, this function hides Spark's banner."""
+    """Return a function that prints a runner's steps. Before the step that starts Spark, it hides Spark's banner."""
 
     def hear(step: str) -> None:
         if step == STARTING_SPARK:

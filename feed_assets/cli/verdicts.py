@@ -176,7 +176,7 @@ class LastRunView(View):
 
 
 class LateView(View):
-    """A decision about a partition's late data, with the bytes consumed and the bytes arrived by then."""
+    """A decision about a partition's late data, with the bytes of its changed inputs when consumed and when decided."""
 
     at: datetime
     feed: Text = Field(validation_alias=AliasPath("partition", "feed"))

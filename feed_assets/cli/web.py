@@ -145,7 +145,7 @@ def server_config(front: Front, host: str, port: int) -> uvicorn.Config:
     Requests are not logged, because the address of the first one has the token. Malformed requests are not logged
     either, because anybody can send them.
     """
-    http11.MAX_LINE_LENGTH = 2 * _PIECE  # Like a page's head: browsers send the cookies of all ports.
+    http11.MAX_LINE_LENGTH = 2 * _PIECE  # The same limit as for a page's head: browsers send the cookies of all ports.
     return uvicorn.Config(
         front,
         host=host,
