@@ -118,7 +118,7 @@ class EventTopic:
 class TopicCounts:
     """Rules for counting the messages of a Kafka topic, and the dataset for which the counts are reported.
 
-    Each chunk of the topic reports its messages as a part of the windows that contain their timestamps.
+    Each chunk of the topic becomes a report: the number of its messages in each window of their timestamps.
 
     Args:
         dataset: The dataset's name, such as `web/clicks`, which the code location declares with its windows.
@@ -157,7 +157,7 @@ class SignalTopic:
     counts: TopicCounts | None = None
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of write events that this topic's signals stand for.
+        """Return the reader that turns this topic's signals into write events.
 
         Raise InvalidSetting if no broker is set.
         """

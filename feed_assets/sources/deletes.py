@@ -33,8 +33,8 @@ class DeletesTable:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
         table: The name of the table of deletes.
         key: The column or columns with the primary key of a deleted row.
-        deleted_at: The column with the time of the delete: a moment (UTC if it has no zone), a whole number, or a text
-            of one of these. A row with null in this column is not a delete.
+        deleted_at: The column with the time of the delete: a moment (UTC if it has no zone) or a whole number, also as
+            a text. A row with null in this column is not a delete.
         schema: The table's schema in the database.
 
     Raises:

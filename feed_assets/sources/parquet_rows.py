@@ -102,7 +102,7 @@ def _texts(metadata: Any) -> list[str]:
 _Found = tuple[int, int, dict[str, Any], int, str]
 """A row, or a row group that is rejected as a whole.
 
-The elements are the number of the last file row that it stands for, the number of the first one (both from 1), the
+The first two elements are the numbers, from 1, of the last and the first file row that it stands for. Then follow the
 values, their size in bytes, and the reason for a rejection, or ''.
 """
 

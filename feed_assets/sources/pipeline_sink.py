@@ -65,7 +65,7 @@ class SqlPipelines:
     schema: str | None = field(default=None, kw_only=True)
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version in one transaction, as in PipelineSink."""
+        """Publish a version in one transaction, as `PipelineSink.publish` describes."""
         with writing(self.url, PIPELINE_SECONDS) as connection:
             self._make(connection)
             if connection.dialect.name == "postgresql":  # The lock makes a second process wait for the first.
@@ -111,7 +111,7 @@ class FilePipelines:
     prefix: str
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version of the tables, as PipelineSink describes. Write each file in one put."""
+        """Publish a version of the tables, as `PipelineSink.publish` describes. Write each file in one put."""
         stored = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
         rows = _next(stored or (), tables, now)
         if rows:

@@ -29,7 +29,7 @@ _NAMED = ("topic", "partition", "minutes")
 class TopicSignals(Messages):
     """The signals of an upstream topic as write events. A signal announces a chunk: a file with a range of messages.
 
-    Each time a signal is read, it gives the same event.
+    Reading a signal again gives the same event.
 
     The event's marker is the offset after the signal's chunk. So the event covers the offsets from the marker of the
     previous event up to its own marker.

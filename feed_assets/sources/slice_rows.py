@@ -209,7 +209,10 @@ def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
 def _reader(
     url: str, table: str, queries: Sequence[Any], kinds: StructType
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the function of a Python worker. It receives numbers of queries, and yields the rows of these queries."""
+    """Return the function of a Python worker.
+
+    It receives positions in `queries`, and yields the rows of the queries at these positions.
+    """
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         schema = arrow.to_arrow_schema(kinds, timezone="UTC")

@@ -151,7 +151,10 @@ class SqlEvents:
             yield from (with_numbers(row, self._types, self._backend) for row in rows)
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
-        """Raise SourceUnavailable if the last row read is missing, but others exist: numbers may have begun anew."""
+        """Raise SourceUnavailable if the row that was read last is gone, but other rows exist.
+
+        Their numbers may have begun again at the beginning.
+        """
         if place.last is None or (top := self._top(connection)) is None:
             return
         raise SourceUnavailable(
