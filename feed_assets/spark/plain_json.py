@@ -61,10 +61,11 @@ _OPTIONS = {
 
 
 def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
-    """Return the order of the fields in the first line of an uncompressed file.
+    """Return the order of the fields in the first line of one uncompressed file.
 
-    Return [] if there is no such file, or its first line is no JSON object. Raise UpdateChanged if the file differs
-    from the list. Raise UnreadableUpdate if the content does not fit the file's name.
+    `is_plain` expects this order in all lines. Return [] if there is no such file, or its first line is no JSON object.
+    Raise UpdateChanged if the file is not as it was listed. Raise UnreadableUpdate if the content does not fit the
+    file's name.
     """
     file = next((each for each in files if each.size and not ending_of(each.key)), None)
     if file is None:
@@ -78,7 +79,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
 
 
 def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order: Sequence[str]) -> Column:
-    """Return whether a text is a plain line. The line's fields must be in this order. Optional fields may be absent.
+    """Return whether a text is a plain line. Its fields must have the order `order`. Optional fields may be absent.
 
     The result for a NULL text is NULL.
     """

@@ -3,7 +3,7 @@
 A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (the key of the record's
 file below the blackboard) and `_reasons array<string>` (empty for a clean row). Each row becomes either a clean or a
 rejected row. The write of the clean rows also observes the digest of the rejected rows, and collects up to KEPT of
-them. If there are more, the rejected rows are computed again and must have the same digest.
+them. If there are more than KEPT, the rejected rows are computed again and must have the same digest.
 """
 
 from collections.abc import Callable, Mapping, Sequence

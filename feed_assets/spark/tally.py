@@ -77,7 +77,7 @@ class Tally:
 
 
 def reads_whole(plan: str, name: str) -> bool:
-    """Return whether `name` occurs once in an analyzed plan, and all nodes above it read every row."""
+    """Return whether the observation `name` occurs once in an analyzed plan, and all nodes above it read every row."""
     above: list[tuple[int, str]] = []
     count = 0
     is_whole = True
