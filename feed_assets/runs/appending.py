@@ -30,9 +30,10 @@ class BatchPlan(NamedTuple):
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
-    If exactly one existing batch has read all rows of the slices before, the run writes this batch again, from all
-    slices that the batch has read. So no row exists twice. If several batches have read the rows, or a batch has read
-    only a part of them, the run loads all rows into one batch that replaces all others.
+    Usually no batch has read rows of the slices before, and the run writes a new batch. If exactly one batch has read
+    all of these rows, the run writes this batch again, from all slices of the batch. So no row exists twice. If several
+    batches have read the rows, or a batch has read only a part of them, the run loads all rows. They become one batch,
+    which replaces all others.
     """
     with services.ledger.read() as connection:
         batches = batch_partitions.recorded_batches(connection, [output])[output]

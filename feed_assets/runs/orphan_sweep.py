@@ -148,9 +148,9 @@ def forget_claims(services: Services, partition: Partition) -> None:
 def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[OrphanAction, ...]:
     """Search all of our own feeds for old parts that have no claim, or that the ledger does not know.
 
-    Parts unknown to the ledger are only reported as `left`, unless `unknown` is set: without the ledger, the parts of a
-    dead attempt look the same as an update that somebody invalidated by removing its manifest. The cost is one listing
-    per partition, then three requests for each id that is neither published nor invalidated in the ledger.
+    Parts unknown to the ledger are only reported as `left`, unless `unknown` is set. They may belong to a dead attempt,
+    or to an update that somebody invalidated by removing its manifest. Only the ledger could tell which. The cost is
+    one listing per partition, then three requests for each id that is neither published nor invalidated in the ledger.
     """
     done: tuple[OrphanAction, ...] = ()
     for feed in sorted(feeds):

@@ -1,7 +1,7 @@
 """Start a run of a partition once no other run builds it. Finish the other run if its process is gone.
 
 A waiting run holds neither a claim nor an engine, so two runs never wait for each other. A run that also needs a
-compute target first waits for its turn (`wait_for_turn`). So it holds no cores while it waits.
+compute target first waits for its turn (`wait_for_turn`). So a waiting run holds no cores.
 """
 
 from collections.abc import Callable, Sequence

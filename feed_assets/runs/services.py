@@ -78,7 +78,10 @@ class Services:
         elsewhere: Mapping[Feed, str] = NOWHERE,
         makes: bool = True,
     ) -> "Services":
-        """Return the configured services, by default with Spark, which starts with the first run."""
+        """Return the configured services. By default the maker is Spark, which starts with the first run.
+
+        `makes` creates a missing blackboard or ledger. Commands that only read do not set it.
+        """
         board = open_board(settings, makes=makes)
         ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
         boards = Boards(settings)

@@ -145,7 +145,7 @@ class SparkMade:
 class SparkProfiled(SparkMade):
     """The frames of a companion: a dataset that checks the rows of another team's feed.
 
-    It writes the profile (measures) of these rows in place of the rows.
+    The profile (the measures of these rows) is written in place of the rows.
     """
 
     audited: Audit

@@ -26,10 +26,10 @@ def sync(
 
 
 def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
-    """Record that an update is no longer valid, if that is so. `sync` alone misses updates that are not the newest.
+    """Record an update as invalid if it is not valid any more.
 
-    For example, an update that later increments extend is not the newest. If the process is killed, repeat the call to
-    correct the ledger.
+    `sync` alone would miss an update that is not the newest. For example, an update that later increments extend is not
+    the newest. If the process is killed, repeat the call to correct the ledger.
     """
     sync(board, ledger, partition, now)
     try:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = resource_queue.LOOK_AGAIN.total_seconds()
-"""Seconds between two looks at the target."""
+"""Seconds between two checks of the target."""
 
 OFFLINE_LOOKS = 2
-"""Number of looks in a row without an answer after which a target without executors counts as dead."""
+"""Number of consecutive checks without an answer after which a target without executors counts as dead."""
 
 ALONE_LOOKS = 30
-"""Number of looks in a row without an executor after which a run ends, although its target answers.
+"""Number of consecutive checks without an executor after which a run ends, although its target answers.
 
 A restarted master may have forgotten the run, the target may have no room, or executors do not reach the driver.
 """
@@ -111,8 +111,8 @@ class TargetWatch:
     def _silence(self, error: BaseException) -> str | None:
         """Return the reason if the target is lost, otherwise None.
 
-        A target that answers again is still lost for this run if Spark has ended during its silence: after a restart of
-        the target, the run has no resources there.
+        If the target did not answer when Spark ended, it is lost for this run even if it answers again now: it may have
+        restarted, and then the run has no resources there.
         """
         if isinstance(self.target, Local):
             return None

@@ -83,7 +83,10 @@ class _Transform:
     kept: list[DataFrame] = field(default_factory=list[DataFrame])
 
     def frames(self) -> Frames:
-        """Return the frames of the task. The rejects of reading come before the rejects of the function."""
+        """Return the frames of the task.
+
+        Records that do not parse come first among the rejects, then the rows that the function rejects.
+        """
         sources = [source for source in self.task.recipe.sources if self.task.updates.get(source.name)]
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
         counted = [source for source in sources if _has_records(source) or self._counting(source)]

@@ -1,4 +1,4 @@
-"""Errors of users' functions and checks, completed with the file and line, or the check, that raised them."""
+"""Errors of users' functions and checks, completed with their origin: file and line, or the check's name."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -45,7 +45,7 @@ class Gone:
 
 @dataclass
 class Verified:
-    """Result of a verification: updates that are gone, and why a feed could not be verified, by feed."""
+    """Result of a verification: the updates that are gone, and by feed the reason why it could not be verified."""
 
     gone: list[Gone] = field(default_factory=list[Gone])
     problems: dict[str, str] = field(default_factory=dict[str, str])
