@@ -6,7 +6,7 @@ ANSWER_SECONDS. Then the store gets no requests for AGAIN_SECONDS. Without this 
 for every feed.
 
 A store may also answer each request at once, and always announce one more page. So all requests of a listing together
-have a limit, too, and the same pause follows.
+have a time limit, too. After this limit, the same pause follows.
 """
 
 from collections.abc import Callable

@@ -172,7 +172,8 @@ class Blackboard:
     def page_of_files(self, prefix: str, first: str, last: str = "") -> tuple[File, ...] | None:
         """Return the objects below `prefix` from the key `first` on. Return None if one request is not enough.
 
-        A local disk stops after as many files as one request lists elsewhere, and skips the folders after `last`.
+        On local disk, at most OBJECTS_PER_PAGE files are listed, as in one request elsewhere. Folders after `last` are
+        skipped.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:

@@ -109,10 +109,7 @@ def _refused(key: str, wrong: Sequence[Wrong]) -> str:
 
 
 def _old(notes: Mapping[bytes, bytes]) -> tuple[bool, bool]:
-    """Return two flags: whether dates and timestamps are in Spark's old calendar, and whether INT96 values are.
-
-    The rule is Spark's own.
-    """
+    """Return two flags, by Spark's rule: dates and timestamps are in Spark's old calendar, and INT96 values are."""
     version = notes.get(b"org.apache.spark.version", b"~").decode(errors="replace")
     return (
         version < _OLD_DATES or b"org.apache.spark.legacyDateTime" in notes,

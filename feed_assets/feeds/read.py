@@ -98,7 +98,7 @@ def kept_from(board: Blackboard, partition: Partition) -> str | None:
 
 
 def promises(board: Blackboard, partition: Partition) -> list[str]:
-    """Return the ids of the promises of prunes of a partition, in order. Only the last one is valid."""
+    """Return the update ids in the promises of a partition's prunes, in order. Only the last promise is valid."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
     return [name for name in names if "/" not in name]  # The other promises belong to partitions below this one.
@@ -151,7 +151,7 @@ def require(reading: Reading, as_of: datetime | None = None) -> Update:
 
 
 def nothing(partition: Partition, noun: str, as_of: datetime | None) -> str:
-    """Return the message that a partition has nothing, or had nothing at `as_of`."""
+    """Return the message that a partition has no `noun` (update or batch), or had none at `as_of`."""
     if as_of:
         return f"{partition} has no {noun} of {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC or before."
     return f"{partition} has no {noun}: there is nothing at {partition.path}/."
@@ -299,7 +299,10 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
 
 
 def _in_the_way(board: Blackboard, path: str) -> str:
-    """Describe the first names that are not files under an update. Return '' if there are none."""
+    """Describe the first links, FIFOs, sockets and devices under an update, which are not counted as files.
+
+    Return '' if there are none.
+    """
     irregular = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
     return f"; not counted: {shortened(irregular, _REASONS_SHOWN)}" if irregular else ""
 

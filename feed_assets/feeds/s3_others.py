@@ -1,7 +1,7 @@
 """Reads from other teams' buckets, by boto3. obstore would send our session token along with a redirect (ADR 68).
 
 Another team's store may send endless data, or one byte a second. So each body is limited to its announced size, and to
-a time that depends on the received bytes only, because the announced size may be a lie.
+a time. The time depends only on the received bytes, because the announced size may be a lie.
 """
 
 import re
