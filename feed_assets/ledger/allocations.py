@@ -107,7 +107,7 @@ def end(connection: sa.Connection, ids: Iterable[str]) -> None:
 
 
 def in_use(connection: sa.Connection) -> list[Allocation]:
-    """Return the resources and requests of runs, and the resources that are given to runs that have not begun."""
+    """Return all resources that were given to runs, and the requests of runs that have already begun."""
     has = allocation.c.target.is_not(None) | allocation.c.dagster_run.is_not(None)
     return [_allocation(row) for row in connection.execute(sa.select(allocation).where(has))]
 

@@ -217,7 +217,7 @@ def has_any(connection: sa.Connection, dataset: Feed) -> bool:
 
 
 def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
-    """Return the keys of `places` for which one of the windows was closed as final, each with a message about that."""
+    """Return the keys of `places` that have a closed window, each with a message about the closure."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     closure_by_partition = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {

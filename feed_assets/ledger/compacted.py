@@ -59,7 +59,7 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
-    """Return the outputs that must be loaded again, each with the reason: no other batch has the rows of a lost batch.
+    """Return the outputs that must be loaded again because a batch is lost, each with the reason as a text.
 
     A lost batch has no valid update, and no valid range replaces it. Its last update was pruned, and no other batch has
     read all of the same input.

@@ -14,7 +14,7 @@ _ROWS = 1000
 """Maximum number of files with a problem that are listed, newest first."""
 
 _EQUAL = 100
-"""Maximum number of equal files of the same time that are searched for a renamed file."""
+"""Maximum number of files with the same time, size and etag among which a renamed file is searched."""
 
 _SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
 

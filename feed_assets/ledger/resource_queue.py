@@ -58,7 +58,7 @@ class ResourceRequest:
     is_history: bool
 
     def waiting(self, since: datetime, usable: frozenset[str]) -> QueueEntry:
-        """Return the request as it stands in the queue."""
+        """Return the queue's entry for the request."""
         first = self.items[0].partition.path
         return QueueEntry(self.id, self.resources, self.is_history, since, output=first, usable=usable)
 

@@ -40,10 +40,10 @@ def feeds(connection: sa.Connection) -> set[str]:
 
 
 def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
-    """Return the feeds whose subscriptions, as readers or as inputs, all lack a change from before a time.
+    """Return the feeds without a live subscription, neither as reader nor as input.
 
-    Their datasets were removed from the code, or their code location does not run. Cost: one index lookup for each
-    subscription.
+    A subscription is live if it has read every change from before the given time. Without a live one, the dataset was
+    removed from the code, or its code location does not run. Cost: one index lookup for each subscription.
     """
     lags = _lags(before)
     live: dict[bool, set[str]] = {True: set(), False: set()}
