@@ -14,7 +14,7 @@ from dagster._core.remote_origin import CodeLocationOrigin, GrpcServerCodeLocati
 from dagster._grpc.client import DagsterGrpcClient
 
 LOOK_SECONDS = 5.0
-"""Seconds between two looks at each code server."""
+"""Seconds between two checks of each code server."""
 
 _LONGEST_PAUSE = 60.0
 """Seconds after which code that crashes at each start is tried again."""

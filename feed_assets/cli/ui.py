@@ -234,7 +234,8 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path, token: str)
     wait_for_port(web, port)
     daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
     started = [web, _logged(stack, "Dagster's daemon", daemon, logs / "daemon.log")]
-    stack.callback(end, started)  # Both are stopped at the same time: the daemon first finishes its ticks.
+    # Stop both at the same time: the daemon finishes its ticks first, and needs the web UI's code servers for them.
+    stack.callback(end, started)
     address = f"http://{LOOPBACK}:{port}/?token={token}"
     echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
     echo(f"A line appears here when a run ends or something needs a person. All logs are in {logs}.")
