@@ -26,7 +26,7 @@ from feed_assets.sources.driver_values import load_all
 from feed_assets.sources.marker_columns import MOMENT, moment
 
 ANSWER_SECONDS = 30
-"""Seconds for all queries of one read: Dagster stops a tick after 60."""
+"""Seconds for all queries of one read. The limit is so low because Dagster stops a tick after 60 seconds."""
 
 LATE_SECONDS = 2
 """Seconds to connect, and to read, even if the tick's time is already over. libpq allows no shorter time to connect."""

@@ -34,7 +34,7 @@ class SqlTable:
         table: The table's name.
         order_by: A column that grows with each event and is never null, preferably a number that the database draws.
         columns: The column for each fact about an event.
-        where: The values that select the rows of this source, by column; by default all rows.
+        where: The values of the rows to read, by column; by default all rows are read.
         schema: The table's schema in the database.
 
     Raises:

@@ -100,9 +100,9 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return the SQL condition that `moment` accepts a text in a form whose alphabetical order is the order of time.
+    """Return the SQL condition that a text is a moment, in a form whose alphabetical order is the order of time.
 
-    `separator` is the character between the date and the time of day.
+    `moment` accepts such texts, too. `separator` is the character between the date and the time of day.
 
     Each read checks all rows with this condition, so it is pure SQL. Calling `moment` would take three times as long.
     """

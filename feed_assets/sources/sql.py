@@ -66,9 +66,10 @@ class SqlEvents:
     """The events in a table or view at any SQLAlchemy URL. Reading needs only the SELECT privilege.
 
     `order_by` is a column that grows with each event and is never null: preferably a number that the database draws on
-    insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. Several rows may
-    have the same `order_by` value: each is read, also if it arrives after the others. On PostgreSQL, transactions may
-    commit in another order than their numbers. So a read waits for earlier writers (`waiting`), and no row is skipped.
+    insert, otherwise a moment. `where` selects a part of the table: it gives, for some columns, the values of the rows
+    to read. Several rows may have the same `order_by` value: each is read, also if it arrives after the others. On
+    PostgreSQL, transactions may commit in another order than their numbers. So a read waits for earlier writers
+    (`waiting`), and no row is skipped.
     """
 
     url: str = field(repr=False)

@@ -27,7 +27,7 @@ MESSAGES = 50_000
 """Messages that are read at a time."""
 
 WINDOWS = 288
-"""The most windows that are counted at a time by the broker's offsets: a day with windows of 5 minutes."""
+"""The most windows that one read counts by the broker's offsets: enough for a day of 5-minute windows."""
 
 _ADVICE = "Declare it with another dataset for its counts."
 
