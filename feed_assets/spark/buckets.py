@@ -26,7 +26,7 @@ _AWS = {"endpoint": "s3.amazonaws.com", "path.style.access": "false", "connectio
 def buckets(settings: Settings) -> dict[str, str]:
     """Return the configuration of other teams' buckets.
 
-    Raise InvalidSetting if two blackboards disagree on a bucket.
+    Raise InvalidSetting if two blackboards use one bucket with different endpoints or profiles.
     """
     ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
     values: dict[str, str] = {}

@@ -36,7 +36,7 @@ def hash_of(columns: Sequence[tuple[Column, Column]]) -> Column:
 
 
 def digest(schema: StructType, values: Mapping[str, Any]) -> str:
-    """Return the digest: 32 hexadecimal digits of the schema (names, types, order) and the aggregates' values."""
+    """Return the digest of the schema (names, types, order) and the aggregates' values, as 32 hexadecimal digits."""
     return data_version([(field.name, field.dataType.simpleString()) for field in schema], values)
 
 

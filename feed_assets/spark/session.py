@@ -75,7 +75,7 @@ def conf(settings: Settings) -> dict[str, str]:
     `spark_conf` cannot switch page checksums off. With `spark_master` `local[…]`, a session is first sized for small
     data (`sizing`), has a heap that fits the machine, and does not compress cached frames. Raise InvalidDefinition for
     a setting that lets Spark write `_SUCCESS`, or for a folder without jars. Raise InvalidSetting if two blackboards
-    use the same bucket with different values.
+    use the same bucket with different endpoints or profiles.
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)

@@ -136,7 +136,7 @@ def _is_checked(stored: Stored, kind: st.DataType) -> bool:
 
 
 def _leaf(source: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
-    """Return the values of a column or field without fields of its own. The first rule that applies decides."""
+    """Return the values of a column or field without fields of its own, converted and checked by its type."""
     if not _is_checked(stored, kind):
         return source
     if isinstance(kind, st.StringType):
