@@ -99,7 +99,7 @@ class MadeRows(Protocol):
         ...
 
     def counted(self) -> Sequence[tuple[Update, Counts]]:
-        """Return record counts of the task's uncounted updates by window.
+        """Return record counts by window of the updates in `Task.uncounted`, which no earlier run has counted.
 
         Records that do not parse are counted if they have a time.
         """

@@ -202,7 +202,8 @@ def backfilled(order: BuildRequest, services: Services, since: int, consumed: Se
 def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) -> None:
     """Raise MixedInputs if the inputs of a manual run were made from different data.
 
-    The newer data have not gone through the whole pipeline yet. For other runs, the sensor has checked this.
+    Then some inputs have newer data that have not gone through the whole pipeline yet. For other runs, the sensor has
+    checked this.
     """
     with services.ledger.read() as connection:
         ancestry = lineage.extend(connection, lineage.NOTHING, pins)

@@ -79,7 +79,7 @@ class Recipe:
     is_by_events: bool = False
     """True for a dataset that is built by events.
 
-    Its inputs of one origin are read only if they are from the same data.
+    A run reads inputs of one origin only if they were made from the same data.
     """
     profile: Profile | None = None
     deep_checks: tuple[Check, ...] = ()

@@ -110,7 +110,7 @@ class RemoteRows:
         return self.written[partition]
 
     def counted(self) -> Sequence[tuple[Update, Counts]]:
-        """Return the record counts of the task's uncounted updates."""
+        """Return the record counts of the updates that no earlier run has counted (`Task.uncounted`)."""
         return self.counts
 
     def audit(self, outputs: Sequence[Output]) -> Audit:  # noqa: ARG002  They were audited where they were written.

@@ -66,7 +66,10 @@ class SparkMade:
         return {name: sql for name, sql in sql_aggregates(self.task.recipe).items() if name not in apart}
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """Return record counts of updates not counted yet. Run a job only if they were not counted while reading."""
+        """Return record counts of the updates in `Task.uncounted`.
+
+        Run a job only if they were not counted while reading.
+        """
         update_counts: list[tuple[Update, Counts]] = []
         for source in self.task.recipe.sources:
             updates = self.task.uncounted.get(source.name, ())
@@ -213,9 +216,10 @@ def naming_packed(updates: Sequence[Update]) -> Generator[None]:
 
 @dataclass(frozen=True)
 class SparkMaker:
-    """A maker on Spark. `sessions` opens a session for the bytes of each task, and closes or restores it afterwards.
+    """A maker on Spark.
 
-    `reader` reads the slices that a function gets.
+    For each task, `sessions` opens a session of the right size, and closes or restores it afterwards. `reader` reads
+    the slices that a function gets.
     """
 
     sessions: Callable[[int], AbstractContextManager[SparkSession]]

@@ -73,7 +73,10 @@ def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetR
 
 
 def record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
-    """Record what was read of a partition, when `as_of` was the last log change. Return the newest update's pin."""
+    """Record what was read of a partition. Return the newest update's pin.
+
+    `as_of` is the number of the last log change before the partition was read.
+    """
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
     row = update_changes.sync(
         ledger, reading.partition, reading.update, reasons=reasons, now=now, as_of=as_of, is_batch=is_batch
