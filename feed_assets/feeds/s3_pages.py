@@ -68,9 +68,9 @@ class S3Pages:
         return f"{self._client().meta.endpoint_url}/{self._bucket}/{self._root}"
 
     def listing(self) -> Self:
-        """Return this object for one listing that begins now.
+        """Return the object to use for one listing that begins now.
 
-        For another team's bucket, return a copy with a time limit.
+        This is the object itself, or for another team's bucket a copy with a time limit.
         """
         if self._answers is None:
             return self
