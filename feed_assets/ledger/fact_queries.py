@@ -205,7 +205,7 @@ def _new_since(
     batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> _Since:
-    """Return the arrival time of the first update of each batch that an output has not read yet."""
+    """Return, for each batch that an output has not read yet, the arrival time of the batch's first update."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
         if need.output in consumed_by:

@@ -48,9 +48,9 @@ class OldEvents:
             return update_durations.shown_from(connection, update_durations.SHOWN)
 
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
-        """Return the events that can be pruned: those whose propagation has no event that must be kept.
+        """Return the events that can be pruned, because no event of their propagation must be kept.
 
-        The propagations that were joined into that propagation must not have such an event, either.
+        No event of a propagation that was joined into this propagation must be kept, either.
         """
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for own_ids in ids.values() for each in own_ids}
