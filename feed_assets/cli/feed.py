@@ -252,7 +252,7 @@ def invalidate(
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
-    for each in _with_same_rows(board, feed_partition, update):  # After a kill between two of them, call it again.
+    for each in _with_same_rows(board, feed_partition, update):  # After a kill between two updates, repeat the command.
         write.invalidate(board, feed_partition, each, how=how.value)
         report("invalidated", board, feed_partition, each)
     if held := batch_set.held_by(board, feed_partition):

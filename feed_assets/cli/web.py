@@ -140,7 +140,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
 
 def server_config(front: Front, host: str, port: int) -> uvicorn.Config:
-    """Return how the front is served.
+    """Return uvicorn's configuration to serve the front.
 
     Requests are not logged, because the address of the first one has the token. Malformed requests are not logged
     either, because anybody can send them.
