@@ -51,7 +51,7 @@ def claim(
             "be unconsumed. You need not do anything: the next tick requests a run for the remaining events."
         )
     inbox.claim(connection, output, run_id, slices)
-    # A batch takes only the correlation ids of its events. Earlier batches have passed on those of the pins.
+    # A batch takes only the correlation ids of its events. The pins' ids went into earlier batches.
     claimed_ids = inbox.correlations(connection, run_id) if written != output else None
     incoming = claimed_ids or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})

@@ -105,7 +105,7 @@ _LAST = sa.select(sa.func.max(change.c.sequence))
 
 
 def moment(connection: sa.Connection, sequence: int) -> datetime | None:
-    """Return the time (UTC) of the change with a number. Return None if it does not exist or was pruned."""
+    """Return the time (UTC) of the change with this number. Return None if it does not exist or was pruned."""
     return connection.execute(sa.select(change.c.at).where(change.c.sequence == sequence)).scalar()
 
 

@@ -1,8 +1,8 @@
 """Functions that start, end and give up backfills of windows, each by compare-and-set in one transaction.
 
 A window stays `backfilling` until its backfill ends, even if the backfilling process is killed. When the backfill ends,
-counts and checks decide the window's state. A check that failed before must run again. Until it passes, the smaller
-windows inside stay flagged.
+counts and checks decide the window's state. A check that failed before must run again. Until it passes, the complete
+windows inside stay `complete_with_issue`.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ def begin(
 ) -> ReportOutcome:
     """Record that the backfill of a window begins. Return `known=1` if it has begun already.
 
-    Raise IllegalTransition if the window is open, or not in the `expected` state. Raise PartitionClosed if it is
-    closed, and InvalidName if the dataset does not have it.
+    Raise IllegalTransition if the window is open, or not in the `expected` state. Raise PartitionClosed if the window
+    is closed, and InvalidName if the dataset does not have the window.
     """
 
     def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
@@ -51,8 +51,8 @@ def finish(
 ) -> ReportOutcome:
     """Record that the backfill of a window ended. Return `known=1` if the window is backfilled already.
 
-    The window becomes backfilled, or open if its counts say so. Its failed checks become stale. Raise the errors of
-    `begin`, and IllegalTransition if no backfill was begun.
+    The window becomes backfilled, or open if its counts say so. Its failed checks become stale: they must run again.
+    Raise the errors of `begin`, and IllegalTransition if no backfill was begun.
     """
 
     def prepare(connection: sa.Connection, row: WindowRow) -> WindowState:
@@ -121,7 +121,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
 
 
 def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, str, str | None]]:
-    """Return the windows in backfill whose backfill was begun by a run that has ended, according to the log."""
+    """Return the windows whose backfill was begun by a run that has ended, with the run's id, state and reason."""
     query = sa.select(*COLUMNS, run.c.id, run.c.state, run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
     query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)

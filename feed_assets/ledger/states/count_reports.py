@@ -223,10 +223,10 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in rows}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Return the reports that name no folded window. Reject other reports: a folded report could count twice.
+        """Return the reports that name no folded window.
 
-        Folding merges old reports of a window, so that their parts are forgotten. A report of a part that is still
-        known is accepted as a correction. All counts that feed_assets made itself are accepted, too.
+        Reject other reports: folding forgets which parts old reports counted, so a part could count twice. A report of
+        a part that is still known is accepted as a correction. All counts by feed_assets itself are accepted, too.
         """
         if self.by == COUNTER:
             return new

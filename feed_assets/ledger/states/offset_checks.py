@@ -85,7 +85,7 @@ _Windows = dict[WindowAddress, dict[str, _Named]]
 def record(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[OffsetChange], address_of: AddressOf
 ) -> dict[WindowAddress, OffsetProblems]:
-    """Store the offsets of reports, and return the offset problems of each window that may change.
+    """Store the offsets of reports. Return the offset problems of each window whose problems may have changed.
 
     The transaction must hold the lock of the dataset.
     """
@@ -130,7 +130,7 @@ def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict
 
 
 def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
-    """Return the changes of covered offsets by new and replaced reports of ingested parts, for each topic partition."""
+    """Return, by topic partition, the changes in the number of ingested parts that hold each offset."""
     steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in common_ranges(each.offsets).items() if each.tier == INGESTED else ():
@@ -231,7 +231,7 @@ def _on_line(table: sa.FromClause, key_table: sa.FromClause) -> sa.ColumnElement
 
 
 def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
-    """Return the windows for which reports name offsets in the given ranges.
+    """Return the windows whose offset range, from the least to the greatest named offset, overlaps one of these ranges.
 
     Cost: one index lookup for each range and level.
     """

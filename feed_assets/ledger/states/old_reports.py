@@ -130,7 +130,7 @@ class _Folding:
     def fold(self, old: Sequence[Any], now: datetime) -> None:
         """Merge old reports into the row of their sub-partition and tier.
 
-        Mark the windows that these reports counted as folded.
+        Set `folded` in the rows of the windows for which these reports have counts.
         """
         windows = self._windows(old)
         for row in windows.values():

@@ -96,7 +96,7 @@ class WindowParts:
 
 @dataclass(frozen=True)
 class _Share:
-    """The part of a report that is about one base window (of the smallest grain): its records, and its offsets."""
+    """What a report says about one base window (of the smallest grain): the number of records, and the offsets."""
 
     report: Any
     records: int

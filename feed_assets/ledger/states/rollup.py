@@ -233,7 +233,7 @@ class Judging:
         self._touched[row.address] = row
 
     def _settle(self, seeds: Iterable[WindowAddress]) -> int:
-        """Judge windows until no state changes any more: from the leaves up, and from small to large."""
+        """Judge windows until no state changes any more, in the order that `_queue` describes."""
         waiting: dict[tuple[int, int], set[WindowAddress]] = {}
         self._queue(waiting, seeds)
         while waiting:
@@ -255,7 +255,7 @@ class Judging:
         return [each for at in new for each in [*self._load_inside(self._rows[at]), *self._above(at)]]
 
     def _queue(self, waiting: dict[tuple[int, int], set[WindowAddress]], addresses: Iterable[WindowAddress]) -> None:
-        """Queue windows for judging: from the leaves up, and then from small to large."""
+        """Queue windows for judging: from the lowest sub-partitions up, and then from small to large windows."""
         for at in addresses:
             depth = at.sub_partition.count("/") + 1 if at.sub_partition else 0
             waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)

@@ -49,7 +49,7 @@ def _blamed(row: WindowRow, parts: Sequence[WindowRow]) -> WindowRow | None:
 
     Return None if no part does.
 
-    The state is open, or complete with an issue.
+    `parts` is empty unless the window is open, or complete with an issue.
     """
     is_open = row.state not in DONE
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)

@@ -19,7 +19,7 @@ _ADAPTER = TypeAdapter(Tracked)
 
 
 def default() -> Tracked:
-    """Return the window rules of an undeclared dataset, from the settings."""
+    """Return the window policy of an undeclared dataset, from the settings."""
     configured = settings()
     return Tracked(check_grains(configured.state_grains, ["UTC"]), configured.state_ratio, is_default=True)
 
@@ -78,7 +78,7 @@ def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
 def put_reported(connection: sa.Connection, name: Feed) -> bool:
     """Record in the ledger that a dataset's producer reports counts. Return True if that was not recorded before.
 
-    With this record, nobody has to search the reports.
+    So nobody has to search all reports for one by the producer.
     """
     is_unreported = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
     return bool(connection.execute(sa.update(dataset).where(is_unreported).values(reported=True)).rowcount)

@@ -58,7 +58,10 @@ class WindowRow:
     data: int = 0
     """A digest of the ingested reports in the window, independent of their order."""
     told: int | None = None
-    """The value of `data` at the last transition. Later data are announced only with the next transition."""
+    """The value of `data` at the last log entry about this row's `state` or `held`.
+
+    Later data are announced only with the next entry.
+    """
     uncovered: str | None = None
     """Text about offsets that no part holds, although they lie between offsets that the window names."""
     doubled: str | None = None
