@@ -115,7 +115,7 @@ def _source(
 ) -> dict[str, Any]:
     """Return the counts of a source.
 
-    Windows without records are also over, so they are included with the count 0.
+    Windows without records are included with the count 0, because they are over, too.
     """
     counts = _counts(rows)
     windows = [_window(start + number * BASE, counts) for number in range(length // BASE)]

@@ -30,7 +30,7 @@ def message(*, title: str, text: str, detail: str = "") -> str:
 
 @cache
 def policy() -> str:
-    """Return the content security policy's directives for the style and for this one script, by its digest."""
+    """Return the directives of the content security policy: inline style, and only one script, named by its digest."""
     digest = b64encode(sha256(_part("page.js").encode()).digest()).decode()
     return f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Links:
-    """The links of one page. `anchors` has the page's own lines by partition. Only a live page has other links."""
+    """The links of one page. `anchors` has, by partition, the anchor of the page's line about the partition.
+
+    Only a live page also links to other pages.
+    """
 
     status: "Status"
     is_live: bool = False
