@@ -43,7 +43,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest_names import newest_first
 
 PRUNED = "_feed_assets/pruned"
-"""The prefix of the promises of prunes. A promise is an empty object under this prefix and the partition's path.
+"""The prefix of promises. A prune writes a promise, an empty object under this prefix and the partition's path.
 
 Its name is the update id from which on the partition's history is complete.
 """

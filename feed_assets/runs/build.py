@@ -159,7 +159,7 @@ class _Build:
         except (NoValidUpdate, MixedInputs):
             with (
                 self.services.ledger.write() as connection
-            ):  # Record empty pins, so that this failed attempt does not count as one with newer inputs.
+            ):  # Record empty pins: without pins, this attempt would count for later inputs, too.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 

@@ -1,6 +1,7 @@
 """One listing of a foreign feed: the files below some names, grouped by partition and update.
 
-A name is the first segment of a partition's key, such as `2024-05-01`: it stands directly below the feed.
+A name is the first segment of a partition's key, such as `2024-05-01`: it stands directly below the feed. Discovery
+visits a name when it reads the name's partitions one by one. A listing saves most of these visits.
 """
 
 from collections.abc import Collection, Mapping
@@ -75,7 +76,7 @@ class Listing:
         return file.key.removeprefix(f"{self.feed}/").split("/")
 
     def valid_updates(self, name: str) -> list[Update]:
-        """Return the newest update of each partition of a name. Return [] if a visit must judge the name.
+        """Return the newest update of each partition of a name. Return [] if only a visit can judge it.
 
         Each update costs a request for its manifest, and on local disk a second listing.
         """

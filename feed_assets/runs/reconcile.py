@@ -101,7 +101,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
 def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) -> FinishedRun:
     """Sort claims into updates to publish and updates to sweep. Sweep the second group.
 
-    This needs no waiting time, because the writer of the claims is gone or ends now.
+    Both are done at once, because the run that wrote the claims has ended, or is ending now.
     """
     published = tuple(row for row in claimed if _fate(services, row) is Treatment.FINISH)
     swept = tuple(row for row in claimed if row not in published)

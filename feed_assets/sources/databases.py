@@ -59,7 +59,7 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
 def rows_alone(connection: sa.Connection, query: sa.Select[Any]) -> Generator[Iterator[dict[str, Any]]]:
     """Yield the rows of a query. Only one row is fetched at a time, because each cell may be large.
 
-    psycopg streams the rows in one answer. Other drivers of servers may send a request for each row.
+    psycopg streams the rows in one answer. The drivers of other database servers may send a request for each row.
     """
     if connection.dialect.driver == "psycopg":
         with closing(_streamed(connection, query)) as rows:  # Close the stream: an open stream locks the connection.

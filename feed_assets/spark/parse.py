@@ -4,16 +4,16 @@
 |---|---|---|
 | string | any | U+FFFD in CSV (what bytes that are not UTF-8 become) |
 | tinyint, smallint, int, bigint | `-?[0-9]+` in range, leading zeros | ` 7 `, `+7`, `7.0`, `1e3`, out of range |
-| float, double | `-?9[.9][e±9]`, the nearest value | `NaN`, `Infinity`, `1e999`, `.5`, `5.`, `1d`, padding |
-| decimal(p,s) | `-?9[.9]` in range, to 1,000 bytes | `1e3`, out of range, over s digits after the point (`1.50`: one) |
+| float, double | `-?0[.0][e±0]`, the nearest value | `NaN`, `Infinity`, `1e999`, `.5`, `5.`, `1d`, padding |
+| decimal(p,s) | `-?0[.0]` in range, to 1,000 bytes | `1e3`, out of range, over s digits after the point (`1.50`: one) |
 | boolean | `true`, `false` in any case | `1`, `yes`, `t` |
 | date | `YYYY-MM-DD`, a day that exists | `2020`, `2020-1-1`, `2020-02-30` |
 | timestamp | `YYYY-MM-DD[ T]HH:MM:SS[.f][offset]` | `2020`, over 6 digits after the point, `24:00:00`, zone names |
 | timestamp_ntz | the same without an offset | an offset |
 
-Each `9` stands for one or more digits. A timestamp's fraction has 1 to 6 digits. Its offset is `Z`, `±HH:MM`, `±HHMM`
-or `±HH`. Without an offset it is UTC. Empty CSV fields, quoted or not, and JSON null become NULL, which means missing.
-Only `required` refuses NULL.
+In this table `0` stands for one or more digits. A timestamp's fraction has 1 to 6 digits. Its offset is `Z`, `±HH:MM`,
+`±HHMM` or `±HH`. Without an offset it is UTC. Empty CSV fields, quoted or not, and JSON null become NULL, which means
+missing. Only `required` refuses NULL.
 """
 
 from collections.abc import Callable, Sequence
