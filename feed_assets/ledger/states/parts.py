@@ -96,7 +96,7 @@ class WindowParts:
 
 @dataclass(frozen=True)
 class _Share:
-    """What a report says about one base window (of the smallest grain): the number of records, and the offsets."""
+    """The content of a report for one base window (of the smallest grain): the number of records, and the offsets."""
 
     report: Any
     records: int
