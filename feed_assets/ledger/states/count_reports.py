@@ -57,8 +57,8 @@ class ReportOutcome:
 def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> ReportOutcome:
     """Record reports, and log the window transitions that follow, in one transaction.
 
-    Invalid reports are stored as rejects with the reason, and returned. If a sum overflows, bisection finds the report
-    to reject. A repeated call changes nothing.
+    Invalid reports are stored as rejects with the reason, and returned. If a sum of counts overflows, bisection of the
+    list finds the report to reject. A repeated call changes nothing.
     """
     try:
         return _in_one(ledger, reports, now, by)
