@@ -93,8 +93,7 @@ class _Ours:
 
     def load(self, chunks: _Chunks) -> None:
         """Load chunks as the loader does."""
-        for run in runs(chunks.signals):
-            self._known = load(self._place, NAME, self._known, run, self._shape)
+        self._known = load(self._place, NAME, self._known, [*runs(chunks.signals)], lambda _: self._shape)
 
     def count(self) -> int:
         """Return the number of rows."""

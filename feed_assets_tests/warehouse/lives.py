@@ -15,11 +15,12 @@ from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_state, loader, statements
 from feed_assets.warehouse.dataset import DatasetUpdates
 from feed_assets.warehouse.engines import Engine
-from feed_assets.warehouse.load import LoadContext, load
-from feed_assets.warehouse.load_groups import Signalled, runs
+from feed_assets.warehouse.load import LoadContext
+from feed_assets.warehouse.load_groups import Signalled
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.target import Target, engine_of
 from feed_assets_tests.support.warehouse_connection import opened
+from feed_assets_tests.warehouse.topic_loader import load_signals
 
 HOLDER = "the test"
 
@@ -67,9 +68,8 @@ def killed_at(
     if is_wrong:
         loads._Rows.merge = committed(loads._Rows.merge)
     counting(type(connection), at, is_after)
-    for run in runs(new):
-        shape = shapes.get(run.schema_id or 0)
-        known = load(LoadContext(engine, Blackboard.open(board), HOLDER, 7), name, known, run, shape)
+    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7)
+    load_signals(place, name, known, new, lambda schema_id: shapes.get(schema_id or 0))
 
 
 def counting(kind: Any, at: int | str, is_after: bool) -> None:

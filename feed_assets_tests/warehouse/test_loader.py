@@ -61,7 +61,7 @@ def test_a_table_follows_its_topic(world, loading):
     world.send(None, 3)
     world.send(world.value(4), 4, op="delete")
     world.run_until_done()
-    assert load(loading, world) == 2
+    assert load(loading, world) == 1  # The older schema's rows fit into the table that the newer one has changed.
     check(world, loading.engine)
     assert (len(rows(loading.engine, world.name)), load(loading, world)) == (5, 0)
 

@@ -58,8 +58,8 @@ def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], peak: 
         LoadContext(engine, Blackboard.open(board), HOLDER, 7),
         name,
         TopicState(),
-        LoadGroup(SCHEMA, tuple(signals)),
-        SHAPE,
+        [LoadGroup(SCHEMA, tuple(signals))],
+        lambda _: SHAPE,
     )
     peak.write_text(f"{peak_mb(os.getpid())}")
 
