@@ -1,4 +1,4 @@
-"""The job `catch_up` and its sensor. They write chunks of Kafka topics without a service, once a limit is reached."""
+"""The job `catch_up` and its sensor. They write chunks of Kafka topics by runs, not by a service."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -30,7 +30,7 @@ AGAIN_SECONDS = 600
 """Seconds after which a run is requested again if the last run wrote no signal."""
 
 LOOK_SECONDS = 30
-"""Seconds between ticks. Where chunks are needed more often, a service writes them."""
+"""Seconds between ticks. If chunks are needed sooner than that, run the service `feed-assets connector run` instead."""
 
 
 class CatchUp(dg.Config):
@@ -78,8 +78,8 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 def catch_up(name: str, topic: Topic) -> list[str]:
     """Write chunks of all messages of a topic that are in no chunk yet. Return a line for each chunk.
 
-    Raise the connector's errors. If there are very many messages, use Spark. Its executors get the settings of this
-    process.
+    If there are very many messages, Spark writes the chunks. Its executors get the settings of this process. Raise the
+    errors of the connector, the part that reads topics and writes chunks.
     """
     check_installed()
     from feed_assets.kafka.catch_up import catch_up as take
@@ -148,9 +148,9 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
 
 
 def is_due(lag: "Lag", topic: Topic, now: datetime) -> bool:
-    """Return whether a topic's partition has a full chunk, or its first message has waited for too long.
+    """Return whether a chunk of a topic's partition is due, by the number of messages or the age of the first one.
 
-    A message with a time in the future counts as waiting for too long.
+    A first message with a time in the future makes the chunk due, too.
     """
     is_over = lag.since is not None and not lag.since <= now < lag.since + timedelta(seconds=topic.seconds)
     return lag.behind >= topic.messages or is_over

@@ -44,9 +44,9 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        """Evaluate Dagster's tick.
+        """Evaluate the conditions as Dagster does, but with our own skip message.
 
-        Replace its skip message, and drop a line that Dagster would log every five seconds.
+        Drop a log line that Dagster would otherwise write every five seconds.
         """
         context.log.addFilter(lambda record: "prefetching asset records" not in record.getMessage().lower())
         result = super().evaluate_tick(context)
@@ -74,8 +74,8 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     """Add automation for datasets: sensors, late re-runs, and an in-process executor by default.
 
-    Also add the job `prune_ledger`, the job `prune` if any feed has a retention, the job `catch_up` if there is a
-    Kafka topic, the job `compact` if a dataset has the option, and what delivers to subscriptions.
+    Also add the job `prune_ledger`, the job `prune` if any feed has a retention, the job `catch_up` if there is a Kafka
+    topic, the job `compact` if a dataset has this option, and the sensor and jobs of subscriptions, if there are any.
 
     Args:
         definitions: The datasets and feeds of a code location, and its other definitions.

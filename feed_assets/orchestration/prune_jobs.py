@@ -31,9 +31,9 @@ def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
 
 
 def prune_ledger_job() -> dg.JobDefinition:
-    """Return the job `prune_ledger`. It prunes the ledger at once or as a dry run.
+    """Return the job `prune_ledger`, by which a person prunes the ledger at once, or tries it as a dry run.
 
-    The sensor `orphans` prunes it daily.
+    Without the job, the sensor `orphans` prunes the ledger once a day.
     """
 
     @dg.op(name="prune_old_rows")

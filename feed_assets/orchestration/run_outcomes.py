@@ -1,4 +1,4 @@
-"""Outcomes of this process's runs by partition. Errors are shown without the errors that Dagster wraps around them."""
+"""Outcomes, by partition, of runs that this process executed. Errors that Dagster wraps around others are removed."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ _MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 class Ended:
     """The end of a run for one partition.
 
-    If a joint run ended before its first partition, this object stands for all partitions.
+    If a run of several partitions ended before it began the first one, this object stands for all of them.
     """
 
     assets: tuple[str, ...]
@@ -43,7 +43,7 @@ class Ended:
 
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
-    """Return how a run ended for each partition that the run started, or that it reports as not started."""
+    """Return how a run ended for each partition that it began, and for each partition that it reports as not built."""
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each
@@ -82,7 +82,10 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
-    """Yield how each partition of a joint run ended: from the ledger if it started, otherwise from the failed steps."""
+    """Yield how each partition of a joint run ended.
+
+    The ledger has the partitions that began, and the failed steps name the others.
+    """
     graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, result.run_id)
@@ -113,9 +116,9 @@ def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
 
 
 def outage(result: dg.ExecuteInProcessResult) -> str | None:
-    """Return the error text if an outage of a service ended a run. The outage would end every other run, too.
+    """Return the error text if an outage of a service, such as Spark, ended a run. Otherwise return None.
 
-    Return None if no outage ended the run.
+    During an outage every other run would fail, too.
     """
     error = _error(result)
     if not error or not is_outage(error.cls_name):

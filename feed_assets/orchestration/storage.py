@@ -33,16 +33,17 @@ BUSY_SECONDS = 30
 """Seconds that a statement waits for another writing process."""
 
 _inherited: list[object] = []
-"""Connections that this fork inherited from its parent process. SQLite forbids a fork to use or even to close them.
+"""Connections that this fork inherited from its parent process, kept here so that Python never closes them.
 
-Closing such a connection might copy the write-ahead log into the file and remove the log.
+SQLite forbids a fork to use or even to close them: closing such a connection might copy the write-ahead log into the
+file and remove the log.
 """
 
 _File = tuple[str, int, int]
 
 
 class KeptFiles:
-    """The most recently used SQLite files with their connections.
+    """A cache of open SQLite files: the connections of the most recently used ones.
 
     Threads may share this object, and forks may inherit it.
     """
@@ -86,7 +87,7 @@ class KeptFiles:
 def _file(path: str) -> _File:
     """Return what identifies a file: path, device and inode.
 
-    A new file at the same path has another inode, because the open file keeps its own.
+    So a file that was replaced at the same path counts as another file. The old file keeps its inode while it is open.
     """
     try:
         status = Path(path).stat()
@@ -100,7 +101,7 @@ def _opened(path: str) -> sa.Engine:
 
 
 class _OneFile:
-    """Methods that keep open the only file of one of Dagster's storages."""
+    """Mixin for a storage of Dagster that has only one file. It keeps this file open."""
 
     _conn_string: str
 
@@ -134,7 +135,7 @@ class KeptEventLogStorage(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Generator[sa.Connection]:
-        with self._db_lock:  # Let in one thread at a time, as Dagster does.
+        with self._db_lock:  # Only one thread at a time may enter, as in Dagster.
             path = self.path_for_shard(shard)
             if not self._files.has(path):
                 self._make(path)
@@ -168,7 +169,10 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 os.link(copy, path)
 
     def _template(self) -> Path:
-        """Return an empty run file for this Dagster version. The name's ending distinguishes it from files of runs."""
+        """Return the template: an empty run file of this Dagster version.
+
+        Its name does not end as the names of run files do.
+        """
         template = Path(self._base_dir, f"empty.{dg.__version__}")
         if not template.exists():
             with TemporaryDirectory(dir=self._base_dir) as folder:

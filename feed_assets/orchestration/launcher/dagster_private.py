@@ -1,6 +1,6 @@
 """Private names of Dagster that the launcher needs, all in one place.
 
-A test checks these names. The test reports names that a newer Dagster has moved.
+A test checks these names, and fails if a newer Dagster has moved one of them.
 """
 
 import dagster as dg

@@ -21,7 +21,7 @@ class NotForkable(FeedAssetsError):
 
 
 def check_forkable(inherited: Collection[int]) -> None:
-    """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited files."""
+    """Raise NotForkable if a fork would lack threads, or share open files. Files in `inherited` may be open."""
     gc.collect()  # A garbage collection closes files that nothing refers to any more.
     if threads := _python_threads() or _native_threads():
         raise NotForkable(f"loading the code location starts threads: {', '.join(threads)}")
@@ -32,7 +32,7 @@ def check_forkable(inherited: Collection[int]) -> None:
 def forget_finalizers() -> None:
     """Disable finalizers of objects made before this fork, such as temporary folders.
 
-    Other processes still use them.
+    The parent process and its other forks still use these objects.
     """
     for each in [*vars(weakref.finalize)["_registry"]]:
         each.atexit = False
@@ -43,9 +43,10 @@ def _python_threads() -> list[str]:
 
 
 def _native_threads() -> list[str]:
-    """Return the threads left after a trial fork.
+    """Return the names of this process's native threads that a fork would lack.
 
-    Libraries that support forks, such as OpenBLAS, end their threads before a fork.
+    Libraries that support forks, such as OpenBLAS, end their threads before a fork. So fork once as a trial, and count
+    only the threads that are left.
     """
     if not (child := os.fork()):
         os._exit(0)
@@ -68,7 +69,7 @@ def _shared_files(inherited: Collection[int]) -> list[str]:
 
 
 def _is_shared(handle: int) -> bool:
-    """Return whether a file, such as a connection or a database, must not be shared with forks.
+    """Return whether an open file is one that forks must not share, such as a connection or a database.
 
     A log that is only appended to may be shared.
     """

@@ -40,7 +40,10 @@ MESSAGE_BYTES = 200_000
 
 NEEDED_BY_RUNS = ("feed_assets.runs.build", "feed_assets.runs.spark_maker", "feed_assets.spark.session")
 NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
-"""Modules that runs import lazily. An import of these modules opens no files or connections."""
+"""Modules that runs import lazily. The parent imports them, so that its forks need not.
+
+The second list is for Spark Connect. An import of these modules opens no files or connections.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,10 @@ class Load:
 
 
 def main(launcher: socket.socket) -> int:
-    """Load, report readiness, and fork until the socket is closed. In a fork, execute the run. Return the exit code."""
+    """Load the code location, and fork for each requested run until the socket is closed. Return the exit code.
+
+    In a fork, execute the run, and return its exit code.
+    """
     load_request = Load.unpack(launcher.recv(MESSAGE_BYTES))
     try:
         _load(load_request)
@@ -101,7 +107,7 @@ def _reach_the_folder() -> None:
 def _serve(launcher: socket.socket) -> tuple[str, socket.socket] | None:
     """Fork for each requested run. In a fork, return the run id and a socket to the requester.
 
-    In the parent, return None at the end.
+    In the parent, return None once the socket is closed.
     """
     signal.signal(signal.SIGCHLD, _bury)
     while True:
@@ -124,9 +130,9 @@ def _bury(_number: int, _frame: FrameType | None) -> None:
 
 
 def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
-    """Execute a run once the requester has recorded this process.
+    """Execute a run once the requester has recorded this process. Return the exit code.
 
-    A signal that arrives before that also interrupts the run.
+    A signal that arrives while this function waits for the requester interrupts the run, too.
     """
     forget_finalizers()
     with capture_interrupts():

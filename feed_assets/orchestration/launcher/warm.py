@@ -27,7 +27,7 @@ from feed_assets.runs.services import living
 NONE = "none"
 """The value of the process tag if a run has no warm process after all.
 
-The tag must be overwritten, because Dagster cannot remove a tag.
+The tag gets this value because Dagster cannot remove a tag.
 """
 
 
@@ -70,7 +70,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return self._parent(context, until).fork(run_id, until)
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
-        """Return a process that forks runs and has the code that the code server has now.
+        """Return a parent, a process that forks runs, with the same code as the code server has now.
 
         Raise NoParent if no parent can be started.
         """
@@ -86,7 +86,10 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return kept
 
     def _end_all_but(self, load: str, location: str) -> None:
-        """Drop the processes that fork runs of a location, if they belong to another load of its code or have ended."""
+        """Drop parents of a location that have ended, or that have loaded another state of its code than `load`.
+
+        Also drop failed loads of another state of the code, and failed loads that are tried again now.
+        """
         for key, each in [*self._parents.items()]:
             if key[0] == location and (each.load != load or each.has_ended):
                 self._parents.pop(key).end()

@@ -1,4 +1,4 @@
-"""Batches of intake for a data catalog, in their current state: one catalog table per feed, one partition per batch."""
+"""Entries of a data catalog for the batches of intake: one catalog table per feed, and one partition per batch."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,10 +25,10 @@ class Catalog:
     board: str
 
     def after(self, last: int, limit: int) -> list[tuple[int, Registered | None]]:
-        """Return the first log changes after `last` by number, each with the current state of its batch.
+        """Return up to `limit` log changes after number `last`: the number of each, and the current state of its batch.
 
-        A change of anything but a batch has None. Such changes are returned, too, so that the subscriber's position
-        advances. The log keeps a change until every subscriber has read it.
+        The state is None if the change is about anything but a batch. Such changes are returned, too, so that the
+        subscriber's position advances. The log keeps a change until every subscriber has read it.
         """
         with self.ledger.read() as connection:
             changes = log.after(connection, last, _EVERYTHING, limit)

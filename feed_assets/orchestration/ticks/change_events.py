@@ -1,4 +1,4 @@
-"""CloudEvents (version 1.0) about changes of datasets, as webhooks and statements get them."""
+"""CloudEvents (version 1.0) about changes of datasets, for the webhooks and SQL statements of subscriptions."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -45,7 +45,7 @@ def event_of(graph: Graph, subscription: Subscription, change: DatasetChange) ->
 def _of_update(graph: Graph, node: Node, change: DatasetChange) -> dict[str, Any]:
     """Return the data of an update: its partition with its keys by dimension, its time (UTC), and its id.
 
-    Without its dimensions and time if the partitions were declared differently when the change was recorded.
+    Leave out dimensions and time if the partitions were declared differently when the change was recorded.
     """
     at = graph.parent_partition(change.partition)
     dimensions, window = dict[str, str](), None

@@ -17,7 +17,7 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def count(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Report the counts of changed partitions, and the results of their checks."""
+    """Report the record counts of changed partitions, and the results of their checks, to the state store."""
     if counted := counted_feeds(tick.graph, tick.now):
         tick.is_complete &= feed_reports.count(tick.ledger, counted, tick.now, out_of_time)
 

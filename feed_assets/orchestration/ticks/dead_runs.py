@@ -1,4 +1,4 @@
-"""Dagster runs whose process is dead. This module fails them.
+"""Search for Dagster runs whose process is dead. These runs are marked as failed.
 
 Otherwise they would stay unfinished forever, with their partitions in progress. If a worker dies, Dagster's code server
 fails its run. If the code server dies, too, only Dagster's run monitoring can fail the run, through our launcher. The
@@ -35,9 +35,10 @@ WORKER = "feed_assets/worker"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
-"""Seconds. If a process started more than this after the log entry that names its pid, it is another process.
+"""Seconds.
 
-A smaller difference may be clock skew.
+If a process started more than this after the log entry with its pid, it is a later one with the same pid. A smaller
+difference may be clock skew.
 """
 
 
@@ -53,11 +54,13 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 
 
 def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> None:
-    """Take resources of compute targets back if their run has ended or never began. A repeated call changes nothing.
+    """Take resources of compute targets back if their run has ended, or did not begin in time.
 
-    So the kill of a run, or of a tick after its claim, blocks resources only briefly. A run in Dagster's queue has not
-    begun. It gets new resources when it starts. Otherwise it would block resources, and might wait in the queue for
-    runs that need them.
+    A repeated call changes nothing.
+
+    So resources are blocked only briefly if a run is killed, or a tick that has just claimed resources for a run. A run
+    in Dagster's queue has not begun: it loses its resources, and gets new ones when it starts. If it kept them, it
+    might wait in the queue for another run that itself waits for these resources.
     """
     if not targets():
         return
@@ -86,7 +89,10 @@ def fail_left_runs(instance: dg.DagsterInstance) -> None:
 
 
 def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
-    """Fail a run whose process is gone, unless it has ended since. Cancel it if it was being canceled."""
+    """Mark a run whose process is gone as failed, or as canceled if it was being canceled.
+
+    Do nothing if it has ended since.
+    """
     run, why = instance.get_run_by_id(run_id), f"The process of this run is gone ({process})."
     if run and run.status is dg.DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, why)
@@ -112,7 +118,7 @@ def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
 def driver_of(run: dg.DagsterRun) -> str | None:
     """Return the process of `feed-assets run` that drives a run.
 
-    Return None for a re-execution, because its tag is only a copy.
+    Return None for a re-execution, because its tag is only a copy of the first run's tag.
     """
     return None if run.parent_run_id else run.tags.get(DRIVER)
 
@@ -120,7 +126,7 @@ def driver_of(run: dg.DagsterRun) -> str | None:
 def worker_of(run: dg.DagsterRun) -> str | None:
     """Return the warm process of a run.
 
-    Return None if the tag names another run: a re-execution has a copy of the tag.
+    Return None if the tag names another run: a re-execution has a copy of the first run's tag.
     """
     run_id, _, process = run.tags.get(WORKER, "").partition(" ")
     return process if run_id == run.run_id else None

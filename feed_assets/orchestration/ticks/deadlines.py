@@ -29,9 +29,9 @@ PARTITIONS_WATCHED = 2000
 """Greatest number of watched partitions per dataset: the newest ones."""
 
 ALERTS = 200
-"""Greatest number of partitions with new alerts per dataset: the newest.
+"""Greatest number of partitions per dataset that get an alert: the newest late ones.
 
-The alert of the oldest of these partitions gives the number of older partitions that are late, too.
+The alert of the oldest of them states how many older partitions are late, too.
 """
 
 
@@ -41,9 +41,9 @@ def with_deadlines(graph: Graph) -> list[Node]:
 
 
 def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], now: datetime) -> dict[str, str]:
-    """Return why partitions are late or soon late, by the name of the alert without its kind.
+    """Return the reasons of alerts about missed and near deadlines, by the alert's name without its kind.
 
-    `since` has the moment at which watching of each dataset began.
+    `since` has the moment at which each dataset began to be watched. Earlier deadlines do not count.
     """
     nodes = {node.feed: node for node in with_deadlines(graph)}
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
@@ -81,7 +81,7 @@ def _of(path: str) -> Partition:
 
 
 def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
-    """Return the newest partitions whose warning is due or whose deadline was missed not long ago."""
+    """Return the newest partitions whose warning is due, or whose deadline was missed at most LOOK_BACK ago."""
     wait = _wait_of(node)
     if wait is None or wait.deadline is None:
         return []

@@ -69,9 +69,9 @@ class Naming:
         return replace(event, table_name=str(node.feed)) if node else event
 
     def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
-        """Return the partitions of Kafka topics that events name and Dagster does not have yet.
+        """Return the partitions of Kafka topics that occur in these events, but that Dagster does not have yet.
 
-        Only a tick of the sensor adds them.
+        Only a tick of the sensor adds them to Dagster.
         """
         pairs = {(event.table_name, event.partition_key) for event in events}
         own_pairs = [(self._nodes[table], key) for table, key in pairs if table in self._nodes]
@@ -135,7 +135,10 @@ class Unread:
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record the new events in the sources of some datasets, as the next ticks would do. Return the unread parts."""
+    """Record the new events of the sources that some datasets read, as the next ticks would do.
+
+    Return the unread parts.
+    """
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
@@ -152,7 +155,7 @@ def _unread(graph: Graph, services: Services, source: EventSource, now: datetime
 
 
 def _names(source: EventSource, number: int) -> tuple[str, str]:
-    """Return how messages name a part of an event source, and the name under which its read position is stored."""
+    """Return a part's name for messages, and the name of the cursor that stores the part's read position."""
     return f"part {number} of {source.name}", f"read {source.name}/{number}"
 
 
@@ -210,7 +213,8 @@ class _SourcePart:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
-            # If the time is over, still read, but wait less. Without any read, an alert could open and resolve in turn.
+            # If the time is over, still read, but wait less. A tick that read nothing would resolve an alert about an
+            # unreadable source, and the next tick would open it again.
             seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS
             batch = self.reader.read(position, ROWS_PER_READ, seconds)
             if unborn := self.naming.unborn(batch.events, self.now):
@@ -227,7 +231,7 @@ class _SourcePart:
                 return
 
     def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
-        """Record counts, before the read position moves. Return the number of rejects.
+        """Record the counts that a source reports, before the read position moves. Return the number of rejects.
 
         After a kill, the same counts are recorded again, which does no harm. The datasets' current declarations are
         recorded first, because the tick that usually records them may come later.

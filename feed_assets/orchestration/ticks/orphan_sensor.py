@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from feed_assets.runs.bit_rot import Rotten
 
 PAUSE = timedelta(hours=1)
-"""Time between two complete sweeps. `feed-assets run` evaluates the sensor at every tick, but respects this pause."""
+"""Time between two complete sweeps. The sensor ticks more often, but does nothing in between."""
 
 PRUNE_PAUSE = timedelta(days=1)
 """Time between two complete prunings of the ledger. A pruning reads every old row, including rows that stay."""

@@ -49,14 +49,14 @@ def by_events_alone(graph: Graph) -> list[Node]:
 
 
 def late(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Return the reasons for late feeds, by feed. `since` has the start of watching, for feeds with expected events."""
+    """Return why feeds are late, by feed. `since` has the time from which each feed that expects events is watched."""
     return late_events(graph, ledger, since, now) | late_partitions(graph, ledger, now)
 
 
 def late_events(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Return the reason for each feed that got no event for its cron's last tick.
+    """Return why feeds are late, for feeds that got no event for the last tick of their cron.
 
-    Skip feeds with expected partitions.
+    Skip feeds whose cadence expects partitions.
     """
     nodes = by_events_alone(graph)
     with ledger.read() as connection:
@@ -79,7 +79,7 @@ def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime)
 
 @dataclass(frozen=True)
 class _FeedCheck:
-    """One check of a feed: the partitions that should exist."""
+    """One check of a feed: which of its partitions should exist now, and how far the check reads."""
 
     node: Node
     cadence: Cadence
@@ -130,7 +130,10 @@ def _of_partitions(node: Node) -> Cadence | None:
 
 
 def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.LogEntry]], int]:
-    """Return the changes after a position that may add or remove partitions, by feed. Also return the new position."""
+    """Return the log changes after a position that may add or remove partitions, by feed.
+
+    Also return the new position.
+    """
     changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
     changes_by_feed: dict[Feed, list[log.LogEntry]] = {}
     for change in changes:

@@ -26,10 +26,10 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Pull due sources, at least one, until the time is over. Report problems with files at each tick.
+    """Pull the sources that are due, until the time is over, but at least one.
 
-    Only one process per home folder pulls at a time. During a long copy, Dagster may give up the tick, but the copy
-    continues. The next ticks pull nothing until the copy has ended.
+    Report problems with files at each tick. Only one process per home folder pulls at a time. During a long copy,
+    Dagster may give up the tick, but the copy continues. The next ticks pull nothing until the copy has ended.
     """
     sources = pulled(tick.graph, tick.now)
     try:

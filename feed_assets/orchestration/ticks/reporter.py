@@ -12,8 +12,8 @@
 
 A change of a partition that does not exist yet waits, too. Only the latest change of a partition is reported. Events
 are all reported, unless hundreds come at once. Each sensor has its own position, and reports the kind of changes that
-it causes. A sensor reports before it requests runs. Otherwise a run would read data unknown to Dagster and look out of
-date.
+it causes. A sensor reports before it requests runs. Otherwise a run could read data that Dagster does not know yet, and
+Dagster would show its output as out of date.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -127,9 +127,9 @@ _WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable
 
 
 def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
-    """Return the feeds whose windows are reported for a kind of log change.
+    """Return the feeds whose windows are reported for a kind of log change, each with the grain of its partitions.
 
-    Each feed has the grain, which is the length of its partitions' windows.
+    Windows of other grains have no partition, so they are not reported.
     """
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, _WINDOWS_OF.get(kind, ()))]
     return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
@@ -138,7 +138,7 @@ def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
 def _confirmed(tick: Tick, last: int) -> LogPosition:
     """Return the last position whose reports this instance has stored.
 
-    Return the beginning of the log if the log ends before this position: it is then a new log.
+    If the log ends before this position, it is a new log. Then return its beginning.
     """
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
     stored = storage.get_cursor_values({key}).get(key)
@@ -173,15 +173,16 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
 
 
 def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether Dagster's last report is about the newest update, if the run of this update has reported it."""
+    """Return whether a report by the newest update's own run is enough, so that this change needs no further report."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
 
 def _uncovers(change: LogEntry, newest: updates.UpdateRow) -> bool:
-    """Return whether Dagster's last report is about an update other than `newest`.
+    """Return whether this change made an older update the newest again.
 
-    This happens if a newer update became invalid, or if `newest` became valid again.
+    Dagster's last report is then about another update. This happens if a newer update became invalid, or if `newest`
+    became valid again.
     """
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
@@ -223,7 +224,7 @@ _Place = tuple[dg.AssetKey, str | None]
 
 
 def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
-    """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
+    """Return the newest reports that Dagster has about these partitions, from its asset index: place, run, and update.
 
     Search the index, not the run's own log: Dagster writes the run's log first, so the log may be ahead. Only the
     newest reports are searched. An update with an older report is reported again.

@@ -1,4 +1,4 @@
-"""Reports about re-runs: the effects of late data, for the owners of the inputs that had late data."""
+"""Reports about re-runs. They show the owners of an input what the input's late data have changed downstream."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Store one report for each dataset that was rebuilt from changed inputs.
 
     A re-run from equal inputs is not reported. The transaction that stores the reports also removes the notes about
-    these re-runs. So after a kill, either the whole step is repeated or nothing.
+    these re-runs. So after a kill, the next tick repeats either the whole step or nothing of it.
     """
     with ledger.read() as connection:
         noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]

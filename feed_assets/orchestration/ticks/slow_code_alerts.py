@@ -17,12 +17,15 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 
 SLOWER = "slower"
-"""The kind of alerts about slow code. Names continue with the dataset, `|`, and the table where its updates begin."""
+"""The kind of alerts about slow code.
+
+Names continue with the dataset, `|`, and the table from which durations count.
+"""
 
 UPDATES_LOOKED_AT = 100
 """Number of newest updates to compare per dataset.
 
-Once the new code has made all of them, there is no older code to compare, and the alert resolves.
+Once the new code has made all of them, there is no update by older code to compare with, and the alert resolves.
 """
 
 

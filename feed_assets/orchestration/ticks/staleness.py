@@ -24,7 +24,7 @@ def stale_states(
     feeds: Sequence[Feed],
     recorded: Mapping[tuple[Partition, str], CheckState],
 ) -> dict[tuple[Partition, str], CheckState]:
-    """Return the check's state for each dataset that is out of date now, or was at the last check.
+    """Return the state of the check `stale` for each dataset that is out of date now, or was at the last check.
 
     Other datasets get no new result. Otherwise a thousand datasets would cause a thousand results at each tick.
     """

@@ -99,8 +99,8 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     """Decide the listed outputs, and log a warning for built outputs that cannot be built any more."""
     datasets = tick.graph.datasets_of(tick.source)
     look_at_held(tick.graph, {node.feed for node in datasets}, tick.ledger, tick.now)
-    # Read the outputs in progress before the decision. If one of them is built meanwhile, its verdict is outdated, and
-    # the output must not be requested.
+    # Read the outputs in progress before the decision. If the run of one of them ends during the decision, its verdict
+    # is outdated, and the output must not be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(
         tick.graph,

@@ -1,6 +1,6 @@
 """Notifications from the queues of object stores.
 
-A step of a tick reads them, and so do threads while the tick listens.
+A step of a tick reads them. While the tick listens, threads read them.
 """
 
 import logging

@@ -185,9 +185,9 @@ class Tick:
 
     @property
     def cursor(self) -> str:
-        """Return the sensor's cursor: the log position, and the number of ticks that left work.
+        """Return the sensor's cursor: the log position, and the number of ticks so far that left work.
 
-        A new number shows that this tick leaves work.
+        A greater number than in the last cursor shows that this tick leaves work.
         """
         _, _, unfinished = (self.context.cursor or "").partition("/")
         return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
@@ -207,9 +207,9 @@ class Step:
 def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
     """Take these steps. Return their requests and reports. Raise a step's error after the last step.
 
-    Dagster drops requests, reports and cursor of a tick that fails. So an event source that cannot be read at all fails
-    the tick (SourceUnavailable) only if the tick has no results to lose. Otherwise a later tick fails. The tick uses
-    Dagster's current time, so that Dagster and the decisions see the same partitions.
+    Dagster drops requests, reports and cursor of a tick that fails. So if an event source cannot be read at all, raise
+    SourceUnavailable only in a tick that has no results to lose. A tick with results succeeds, and a later tick fails.
+    The tick uses Dagster's current time, so that Dagster and the decisions see the same partitions.
     """
     graph, ledger = graph_of(context), open_ledger(settings().ledger)
     tick = _look(
@@ -304,7 +304,7 @@ def _take(step: Step, tick: Tick) -> None:
 def _tell_problems(tick: Tick) -> None:
     """Log the problems of a tick, and update its alerts.
 
-    A tick tries everything, so an older problem that did not occur again is resolved.
+    Each tick tries everything, so the alert of a problem resolves if the problem did not occur again.
     """
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})

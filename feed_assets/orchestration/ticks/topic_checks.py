@@ -196,9 +196,11 @@ def _behind(name: str, most: int) -> str:
 
 
 def _dead(ledger: Ledger, name: str) -> str:
-    """Count the dead letters since the last tick, and store count and position together.
+    """Return the reason of the alert about a topic's dead letters that nobody has handled.
 
-    Return a text if some letters are open.
+    Return '' if there are none.
+
+    Count only the dead letters since the last tick, and store their total together with the position.
     """
     from feed_assets.kafka.dead_letters import Open, opened
     from feed_assets.sources.topic_events import clients_for, translated

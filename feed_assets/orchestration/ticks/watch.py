@@ -69,7 +69,8 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, AUDIT, refused, now, own_alerts.has_feed)
     alerts.keep(ledger, PERSON, waits, now, own_alerts.has_feed)
     alerts.keep(ledger, DEADLINE, of_deadlines, now, own_alerts.has_feed)
-    delivery_alerts.resolve_gone(ledger, now)  # The last subscription may be gone, with its sensor.
+    # If no subscription is left, there is no sensor `subscriptions` either, which otherwise resolves these alerts.
+    delivery_alerts.resolve_gone(ledger, now)
     keep_slower(graph, ledger, now, own_alerts)
     _judge(graph, ledger, now)
     report_reruns(graph, ledger, now)
@@ -140,7 +141,7 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 @dataclass
 class _OnTheirWay:
-    """Problems of updates that should reach consumers but do not. The keys are names of alerts without their kind."""
+    """Problems of updates on their way to consumers: reasons of alerts, by the alert's name without its kind."""
 
     stuck: dict[str, str] = field(default_factory=dict[str, str])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
@@ -196,7 +197,7 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
 
 
 def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
-    """Return the unpartitioned checks of tables and datasets, whose results a sensor reports."""
+    """Return the unpartitioned checks of tables and datasets. The sensor `watch` reports their results."""
     declared = [(spec.key, declaration) for spec in specs if (declaration := declaration_of(spec))]
     keys, declarations = {each.feed: key for key, each in declared}, [each for _, each in declared]
     expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and _is_expected(each)]

@@ -1,4 +1,4 @@
-"""Reports to Dagster about windows and quality: a materialization for complete data, or an observation.
+"""Reports to Dagster about windows and quality: a materialization for complete data, otherwise an observation.
 
 A partitioned check result without a run is never reported, because Dagster stores only a partition's first such result.
 """
@@ -39,10 +39,10 @@ def partition_of(graph: Graph, change: LogEntry) -> Partition | None:
 
 
 def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> set[LogEntry]:
-    """Return the changes not to report: check results of runs, and ordinary transitions of feeds' windows.
+    """Return the changes that Dagster does not get: check results of runs, and ordinary changes of feeds' windows.
 
-    The runs report their own check results. All transitions of state tables are reported, because these tables have
-    nothing else to report.
+    Ordinary means from open to complete, or back. The runs report their own check results. All transitions of state
+    tables are reported, because these tables have nothing else to report.
     """
     reporters = {each.who for each in changes if each.who and each.kind == log.QUALITY}
     dagster_runs = runs.in_dagster(connection, sorted(reporters))
