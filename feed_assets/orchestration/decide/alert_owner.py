@@ -18,7 +18,7 @@ from feed_assets.orchestration.decide.undeclared import known_feeds
 
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
-    """Return the output feeds of a node, and the node's readers for ledger queries.
+    """Return the output feeds of a node, and the node's readers in the form of ledger queries.
 
     A foreign feed is its own output.
     """
@@ -36,7 +36,7 @@ class OwnAlerts:
     now: datetime
 
     def has_feed(self, name: str) -> bool:
-        """Return whether this code location declares a feed, or the feed has no owner.
+        """Return whether this code location declares a feed, or no running code location does.
 
         Return True if `name` is not a feed name.
         """

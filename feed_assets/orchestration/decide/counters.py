@@ -26,7 +26,7 @@ def counters_of(
 def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
     """Return all feeds from which a dataset is made, directly or indirectly.
 
-    An upstream rejects feed also adds its dataset.
+    If one of them is a feed of rejects, the dataset of these rejects is included, too.
     """
     ancestors, waiting = set[Feed](), {feed}
     while waiting:

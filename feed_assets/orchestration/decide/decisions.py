@@ -108,7 +108,7 @@ def decide_due(
 ) -> Decided:
     """Decide the due outputs of some datasets until the time budget is used up, and store the verdicts on the due list.
 
-    Skip ready outputs of history that are in `busy`. A run is building them. After the run, they are decided again.
+    Skip ready outputs of history that are in `busy`: a run is building them, and they are decided again after the run.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -126,7 +126,10 @@ def decide_due(
 
 
 def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Schedule a new decision about stopped outputs if their dataset or its pipelines are new to this process."""
+    """Schedule a new decision about waiting outputs if their dataset or its pipelines are new to this process.
+
+    New definitions may remove the reason for which they wait, such as too many failed attempts.
+    """
     recorded = _known_pipelines.setdefault(graph.assets, {})
     current = _current_pipelines(graph, datasets, ledger)
     judged_by = {node.feed: current.get(node.feed, recorded.get(node.feed)) for node in datasets}
@@ -154,9 +157,10 @@ def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """Schedule a new decision about outputs that a daily limit holds. A process does this once for each dataset.
+    """Schedule a new decision about outputs that wait for a time. A process does this once for each dataset.
 
-    Only processes that request and hold outputs call this function.
+    They may wait because of the daily limit of history, which new settings may have raised. Only processes that request
+    outputs, and so apply this limit, call this function.
     """
     if new := datasets - _released.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
@@ -181,7 +185,7 @@ def _decide_some(
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether an output is current although it has unconsumed events. None of these events changes the output.
+    """Return whether an output is current although it has unconsumed events, because none of them changes the output.
 
     Such events are consumed without a run. Then later events of the output are decided.
     """
@@ -267,8 +271,8 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
             else graph.affected(node, graph.parent_partition(changed), now)
         )
         begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
-        # The due list has one time per output, and an existing output may be due now. So the change is mapped again
-        # later.
+        # Some of the outputs can be decided only later. The due list has one time per output, and another change may
+        # have made one of them due now. So do not list them, but map the change again later.
         if begins:
             return Affected(None, takes_events, look_at=begins)
         ends = {output: end for output, _ in outputs or () if (end := end_of(node.partitions_def, output.key))}
@@ -279,8 +283,9 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
     """Return what an output needs, or the reason why its needs are unknown.
 
-    Return None if its partition does not exist. Without these checks, a removed dynamic partition, a moved start date
-    or a failing mapping would fail the whole tick.
+    Return None if its partition does not exist.
+
+    So no removed dynamic partition, moved start date or failing mapping fails the whole tick.
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None

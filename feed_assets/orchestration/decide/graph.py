@@ -96,7 +96,7 @@ class Graph:
 
     @cached_property
     def newer(self) -> dict[Feed, Feed]:
-        """Return the newest version for each older version that is still declared."""
+        """Return the newest declared version of a feed for each of its older versions that are still declared."""
         return newer_versions(self.by_feed)
 
     def readers(self, node: Node) -> list[Node]:
@@ -195,8 +195,8 @@ class Graph:
         """Return the outputs to decide after a change of a dataset or its input.
 
         Each output comes with the time (UTC) from which it can be decided. This time is not before the end of the
-        changed partition's window. Return None if the changed partition is dynamic and does not exist. Then the time is
-        unknown.
+        changed partition's window. Return None if the changed partition is dynamic and does not exist, because the time
+        at which it will exist is unknown.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)
@@ -297,9 +297,9 @@ class Graph:
         return sorted(needed), absent
 
     def counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
-        """Return the outputs whose runs count these partitions of a foreign feed.
+        """Return the outputs whose runs count the records in these partitions of a foreign feed.
 
-        Return () if runs of `node` count them.
+        Return () if runs of `node` itself count them.
         """
         for counter in self._counters.get(parent.feed, ()):
             if counter == node.feed:

@@ -83,7 +83,7 @@ class Node:
 
     @property
     def expects_partitions(self) -> bool:
-        """Return whether the cadence expects every time partition. Other cadences only expect some event."""
+        """Return whether the cadence expects every time partition, and not only some event at each tick of a cron."""
         return expects_partitions(self.cadence, self.partitions_def)
 
     @property

@@ -38,9 +38,9 @@ def need_of(graph: Graph, output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """Return the output's own period and the later periods that its policies for late data count (`looked_at`).
+    """Return the ends of an output's period, and of later periods, up to the last period with a check for late data.
 
-    Return no periods if no policy counts periods.
+    Return no ends if no policy for late data depends on periods.
     """
     counting = [each for each in policies if each.check or each.counts_periods]
     times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)
@@ -62,7 +62,7 @@ def waits_for(node: Node, output: Partition) -> Waits:
 def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: bool = False) -> str | None:
     """Return a text with the deadline of an unbuilt output and whether it was missed.
 
-    Return None if it has no deadline.
+    Return None if it has no deadline or, with `only_missed`, if the deadline is not over.
     """
     deadline = waits_for(node, output).deadline
     if deadline is None or (only_missed and deadline > now):

@@ -45,7 +45,7 @@ Spanned = tuple[Span, Sequence[Partition]]
 
 
 def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Spanned]:
-    """Return the windows of an input that must be complete for an output, by sub-partition.
+    """Return the windows of an input that must be complete for an output: spans of time, each for one sub-partition.
 
     Return [] if the input has no windows. If the input is a feed, `needed` has the partitions that the output reads.
     Raise InvalidDefinition if no windows of the input exactly fill the time that the output reads.
@@ -61,10 +61,11 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
 
 
 def is_one_by_one(parent: Node, child: Node) -> bool:
-    """Return whether an output waits for separate windows of each input partition.
+    """Return whether an output waits for each input partition's windows separately.
 
-    Otherwise it waits for the largest windows that fill its time. It waits for separate windows if the dataset sets
-    `at_least`, names checks of the input, or has a `reprocess` rule that depends on the partition that was backfilled.
+    Otherwise it waits for the largest windows that fill its time, even if such a window covers several partitions. It
+    waits for separate windows if the dataset sets `at_least`, names checks of the input, or has a `reprocess` rule that
+    depends on the partition that was backfilled.
     """
     declared = child.declaration
     if not isinstance(declared, Dataset):
@@ -215,7 +216,10 @@ def is_in(sub_partition: str, other: str) -> bool:
 
 
 def window_partition(node: Node, path: str) -> Partition:
-    """Return the ledger's window for a state table's partition. Raise InvalidName if it is not exactly one window."""
+    """Return the ledger's window for a state table's partition.
+
+    Raise InvalidName if no single window covers the same time.
+    """
     own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
     if own is None:
         raise InvalidName(

@@ -16,7 +16,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
 CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
-"""Groups besides the verdicts. Current: nothing is to do. Missing: no input has arrived.
+"""Names of groups in addition to those of verdicts. Current: nothing is to do. Missing: no input has arrived.
 
 Holes: a partition is not built, although a later one is.
 """
@@ -25,7 +25,7 @@ Holes: a partition is not built, although a later one is.
 def overview(connection: sa.Connection, node: Node) -> list[Group]:
     """Return the partitions of a dataset grouped by state.
 
-    The last group repeats the missing partitions that are before an existing one (holes).
+    The last group, holes, has unbuilt partitions before a built one. They are in another group, too.
     """
     listed = due.listed(connection, node.feed)
     published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}

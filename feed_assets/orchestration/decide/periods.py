@@ -58,7 +58,7 @@ def newest_extents(
     count: int,
     notes: dict[str, str],
 ) -> Extents:
-    """Return the newest `count` periods of each node, and some of its older partitions that are due.
+    """Return the partitions of the newest `count` periods of each node, and some of its older partitions that are due.
 
     The last period is the current one. If a node's newest data are older than all these periods, return instead the
     periods up to the newest data, and the last finished period. `notes` gets the same texts as in `extents_within`.

@@ -94,7 +94,7 @@ def _origin(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
 def _origin_of_inputs(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
     """Return the origin of the inputs' correlation ids. If the inputs have different origins, return their combination.
 
-    Return a new origin if a mapping is not one-to-one.
+    Return the table itself as the origin if others write it, or if the mapping of an input is not one-to-one.
     """
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)

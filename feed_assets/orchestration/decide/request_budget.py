@@ -1,4 +1,7 @@
-"""The runs that a tick may request: new partitions first, then history in its order, within the day's limit."""
+"""The runs that a tick may request: new partitions first, then history (windows that ended long ago).
+
+A daily limit counts the runs of history.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,7 +76,10 @@ def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now:
 def _with_history(
     graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent
 ) -> RequestedRuns:
-    """Return the runs, with as much history as the limits of the tick and the day allow. History keeps its order."""
+    """Return the runs in `free`, and as many runs of history as the limits of the tick and the day allow.
+
+    History keeps its order: `sizes` has its outputs in order, each with the bytes that it reads.
+    """
     rules, outputs = settings().history, [*sizes]
     room = _room(rules, spent)
     within = [] if room == 0 else outputs[: fitting(rules, spent, sizes.values())]
@@ -98,8 +104,8 @@ def claimed(
 ) -> Blocks:
     """Select the runs to request now, claim their outputs on the due list, and return these runs.
 
-    Outputs beyond the day's limit stay on the due list. Either all runs of history are claimed, or none, because
-    another process may meanwhile have requested some of them, or used up the limit.
+    Outputs that exceed the day's limit stay on the due list. Runs of history are claimed together. If another process
+    has meanwhile requested one of them, or used up some of the limit, none of them is claimed.
     """
     outputs = [output for block in requested.free for output in block]
     claimed_outputs = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
@@ -159,7 +165,7 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
 
 
 def _most_in_a_run(node: Node) -> int:
-    """Return the greatest number of partitions per run.
+    """Return the greatest number of partitions per run of a dataset.
 
     A run by events builds only one, because the slices in its configuration are those of one partition.
     """
@@ -169,7 +175,8 @@ def _most_in_a_run(node: Node) -> int:
 def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
     """Return whether a service that all runs need has an outage.
 
-    Only the run of this code location that ended last counts, because other locations may use other services.
+    The last run of this code location shows it. Runs of other locations do not count, because they may use other
+    services.
     """
     last = runs.last_ended(connection, feeds)
     return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])

@@ -25,7 +25,10 @@ from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, name
 from feed_assets.orchestration.decide.run_config import run_config_of
 
 PRIORITY = {"dagster/priority": "10"}
-"""Priority of new partitions. History and backfills have 0, unless a backfill's tags set another priority."""
+"""The tag with the priority of runs of new partitions. Runs of history and backfills have 0, Dagster's default.
+
+The tags of a backfill may set another priority.
+"""
 
 WHY = "feed_assets/why"
 """The run tag with the reason of the verdict that requested the run."""
@@ -52,8 +55,8 @@ Found = Sequence[tuple[DueOutput, Verdict]]
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
     """Return the outputs that are being built, and those that unfinished Dagster runs will build.
 
-    Dagster only lists the runs. In a run of many partitions, the ledger shows which builds have ended. These partitions
-    are no longer in progress, even if their build failed.
+    Dagster shows only which runs are unfinished. In a run of many partitions, the ledger shows which builds have ended.
+    The partitions of these builds are no longer in progress, even if a build failed.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
     outputs_by_run = {run.run_id: outputs_of(graph, run) for run in unfinished}
@@ -93,7 +96,7 @@ def _pools(run: dg.DagsterRun) -> str:
 def requests_for(
     graph: Graph, ledger: Ledger, decided: Found, busy: Collection[Partition], now: datetime
 ) -> list[dg.RunRequest]:
-    """Return run requests for blocks of ready outputs, as many as a tick may request. Others stay on the due list.
+    """Return run requests for ready outputs, as many as a tick may request. The other outputs stay on the due list.
 
     Outputs that were built before are left to the automation condition. Outputs built by events are always requested
     here, because their runs need tags, slices and a plan.
@@ -150,7 +153,10 @@ def _tagged(request: dg.RunRequest, tags: Mapping[str, str]) -> dg.RunRequest:
 
 
 def _without_priority(request: dg.RunRequest) -> dg.RunRequest:
-    """Return a request for history without the priority tag. Dagster adds all tags of the sensor to each request."""
+    """Return a request for history without the priority tag.
+
+    The sensor has this tag, and Dagster copies it to each request.
+    """
     tags = {name: value for name, value in request.tags.items() if name not in PRIORITY}
     return request.with_replaced_attrs(tags=tags)
 

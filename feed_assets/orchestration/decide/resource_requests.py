@@ -75,12 +75,12 @@ def resources_of(graph: Graph, ledger: Ledger, node: Node, outputs: Sequence[Par
 
 
 def targets() -> Mapping[str, ComputeTarget]:
-    """Return the compute targets of the settings. Return {} if no run waits for resources."""
+    """Return the compute targets of the settings. If there are none, runs need no resources and never wait for them."""
     return settings().targets.get_secret_value()
 
 
 def rooms_now(ledger: Ledger, now: datetime) -> Rooms:
-    """Ask the targets of this process for their free resources. Return the answers as `Rooms`.
+    """Return the free resources of the compute targets, as the targets answer now.
 
     Call this before a transaction, because an answer may take seconds.
     """
@@ -98,8 +98,9 @@ def in_queue_order(
 ) -> Mapping[Partition, int]:
     """Return outputs, each with the bytes that it reads, in the order of the queue for resources.
 
-    A tick requests runs only for the first outputs. The queue reserves free resources for its first request, so the
-    output of this request must be one of these first outputs. Outputs of the same place keep their order.
+    A tick requests runs only for the first of these outputs. The queue may keep a target free for the request that has
+    waited longest. If the output of this request were not among the first, no tick would request its run, and the
+    target would stay unused. Outputs of the same place keep their order.
     """
     if not targets() or not sizes:
         return sizes
@@ -211,7 +212,7 @@ def target_tags(ledger: Ledger, outputs: Iterable[Partition]) -> dict[Partition,
 
 
 def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> dict[Partition, str]:
-    """Return for each output which target a run by hand would get now, or why the run would wait.
+    """Return for each output which compute target a run by hand would get now, or why the run would wait.
 
     `sizes` has the bytes that each output reads. If a run needs more than its dataset declares, the text gives the
     reason. Return {} if there are no targets. No run gets resources from this function.

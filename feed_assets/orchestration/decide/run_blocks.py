@@ -1,4 +1,4 @@
-"""Runs of many partitions: which ready partitions one run can build, and which partitions a run names.
+"""Runs of many partitions: which ready partitions can share one run, and which partitions an existing run builds.
 
 Dagster names such a run by its first and last partition. With several dimensions, this range has every combination of
 the keys between them.
@@ -58,9 +58,9 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """Return the block if Dagster gets the same partitions from its range of keys. Otherwise return single paths.
+    """Return the block unchanged if Dagster finds the same partitions between its first and its last key.
 
-    Dagster's result may differ where clocks go back.
+    Otherwise return a block for each path. The result of Dagster may differ where clocks go back.
     """
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))
@@ -97,7 +97,10 @@ def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tup
 
 
 def _numbers(partitions_def: dg.PartitionsDefinition[str], keys: Iterable[str]) -> dict[str, int]:
-    """Return a number for each key of a dimension. Two keys get consecutive numbers if no other key is between them."""
+    """Return a number for each key of a dimension.
+
+    Numbers are consecutive if the dimension has no key between two keys.
+    """
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {key: number for number, key in enumerate(partitions_def.get_partition_keys())}
     # Number only the given windows: with windows of a few minutes, a definition has too many.

@@ -63,7 +63,12 @@ def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> di
 
 
 def run_spec_in(config: RunConfig) -> RunSpec:
-    """Return the run spec in a configuration."""
+    """Return the slices and the plan in a run's configuration.
+
+    Return BY_HAND if it has neither slices nor `consumes`.
+
+    Raise InvalidDefinition if the values are invalid or contradict each other.
+    """
     kind = _kind(config)
     if not config.slices and not config.consumes:
         if config.plan == "incremental":
@@ -114,7 +119,10 @@ def parameters_of(config: RunConfig) -> str | None:
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:
-    """Return the configuration of a run by events, so that it reads nothing that arrived after the decision."""
+    """Return the configuration of a run by events: the updates and slices of the decision.
+
+    So the run reads nothing that arrived after the decision.
+    """
     slices = verdict.due.slices if verdict.due else ()
     config = {
         "updates": {pin.partition.path: pin.update_id for pin in verdict.pins if pin.partition.feed not in need.tables},

@@ -231,8 +231,8 @@ def _decided(
 ) -> dict[Partition, Shown]:
     """Decide missing partitions of our datasets, and return them with the verdicts.
 
-    The ledger has verdicts for due partitions only. At most `DECISIONS` partitions, the newest ones, are decided.
-    Errors of mappings are ignored here: the sensor reports them.
+    The ledger has verdicts for due partitions only. Decide at most `DECISIONS` partitions, the newest ones. Ignore
+    errors of mappings here: the sensor reports them.
     """
     own_feeds = {node.feed for node in graph.datasets()}
     missing = [
@@ -332,10 +332,7 @@ def _start(row: GridRow, at: WindowAddress, key: str) -> datetime:
 
 
 def _hole_of(row: GridRow) -> WindowAddress | None:
-    """Return the first incomplete window after complete windows, if a later window is complete.
-
-    Otherwise return None.
-    """
+    """Return the first incomplete window of a row, if a later window is complete: a hole. Otherwise return None."""
     marks, tracked = row.marks, row.node.tracked
     if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
         return None

@@ -30,7 +30,7 @@ def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed,
 
 
 def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
-    """Return which of `feeds` a code location on this ledger declares or declared.
+    """Return those of `feeds` that some code location on this ledger declares, or once declared.
 
     These are the feeds with updates or readers in the ledger.
     """
@@ -44,7 +44,7 @@ def _near(feed: Feed, declared: Sequence[str]) -> str:
 
 
 def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
-    """Return those keys on the blackboard that can never be partitions of a feed, each with the expected keys.
+    """Return keys on the blackboard that can never be partitions of a feed, each with a text about the expected keys.
 
     A time window that is not over is not reported, because its partition will exist later. For a batch, the parent
     partition is checked.
