@@ -57,7 +57,7 @@ AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagste
 
 
 def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
-    """Return the function that Dagster calls in each run of a dataset."""
+    """Return the function that Dagster calls in each run of a dataset: it builds the partitions that the run names."""
     other_assets = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
@@ -200,13 +200,13 @@ class _Body:
         return self.target.settings if self.target else settings()
 
     def _services(self, output: Partition) -> Services:
-        """Return the services of a run, with `on_step` set."""
+        """Return the services for building an output. They report each step of the build to `_on_step`."""
         services = Services.of(settings(), self._maker, elsewhere=self.graph.elsewhere)
         return replace(services, on_step=partial(self._on_step, output))
 
     @property
     def _emr(self) -> EmrServerless | None:
-        """Return the application of EMR Serverless that makes the rows, if the run has one."""
+        """Return the application of EMR Serverless that makes the rows. Return None if the rows are made elsewhere."""
         target = self.target.target if self.target and uses_spark(self.context.instance) else None
         return target if isinstance(target, EmrServerless) else None
 
@@ -222,9 +222,10 @@ class _Body:
         return partial(EmrMaker, self.context, application, target.watch, conf=conf, profile=profile)
 
     def _on_step(self, output: Partition, step: str) -> None:
-        """Write a step to the run's output. Raise KeyboardInterrupt if the run was stopped.
+        """Write the step that a build has reached to the run's output.
 
-        Write nothing if the run is in the user's process, because then the output is the user's terminal.
+        Raise KeyboardInterrupt if the run was stopped. Write nothing if the run is in the user's process, because then
+        the output is the user's terminal.
         """
         if self.interrupted.is_set():
             raise KeyboardInterrupt("the run that builds it was stopped")

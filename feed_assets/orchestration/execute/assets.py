@@ -93,34 +93,34 @@ def feed_asset(
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows. For an event table it
-    gets the `Slice` to read. The parameter `partition` gets the `Partition` to build, and `run_spec` the `RunSpec` with
-    the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the partition.
-    The function merges the increment into these rows and returns the result. `previous` is None if the run loads the
-    whole dataset. This parameter needs `by_events`. Records of foreign feeds that do not parse never reach the
+    gets the `Slice` to read. The function may have further parameters. `partition` gets the `Partition` to build, and
+    `run_spec` gets the `RunSpec` with the run's slices and plan. `previous` gets the rows that the dataset published
+    last for the partition: the function merges the increment into them and returns the result. `previous` is None if
+    the run loads the whole dataset. It needs `by_events`. Records of foreign feeds that do not parse never reach the
     function. They are published as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`. The version is required.
         inputs: The inputs by the name of the function's parameter: assets of `foreign_feed`, `event_table` or another
             `@feed_asset`, or an `Input`. Each feed may occur once.
-        deps: Inputs that the dataset waits for and does not read. The function has no parameters for them. Their
-            changes build the dataset again, like changes of inputs.
+        deps: Inputs that the dataset waits for and does not read. The function has no parameters for them. A change of
+            one of them causes a re-run, like a change of an input.
         partitions_def: Dagster's partitions. Without them the dataset is one partition.
         checks: Checks of the written rows before publication, from `feed_assets.checks`.
         profile: Measures of the written rows, to compare with earlier partitions.
         deep_checks: Checks that run only if a measure of the profile is unusual, or if there are too few profiles to
             compare with.
-        late: Rules for which late data cause a re-run; by default every change does.
+        late: Rules that decide which late data cause a re-run; by default all late data do.
         retention: History of the dataset and its rejects that the job `prune` keeps; by default all of it.
-        by_events: Build when an update has reached all inputs, and not whenever an input is newer. Source: "Data
-            Orchestration via Events" (2024). Required to read an event table.
-        appendable: True if the partitions hold batches. The function then returns the rows of an increment, which
-            becomes a batch. If a run loads the whole dataset, its batch replaces all others. Needs `by_events` and only
-            event tables as inputs. Checks apply to the rows of each batch.
+        by_events: Build a partition once an update has reached all inputs, and not whenever an input is newer. Source:
+            "Data Orchestration via Events" (2024). Required to read an event table.
+        appendable: True if the partitions hold batches. The function then returns only the rows of an increment, which
+            are published as a batch. If a run loads the whole dataset, its batch replaces all others. Needs `by_events`
+            and only event tables as inputs. Checks apply to the rows of each batch.
         cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows. Needs
             `event_time`.
-        regions: The regions in the partitions' other dimension, each with its own midnight.
+        regions: The regions that are the keys of the partitions' second dimension, each with its own midnight.
         event_time: A timestamp column. Its least and greatest values (UTC) are recorded with each update.
         wait: Further conditions for building a partition: a time, how many inputs are enough, and a deadline after
             which an alert opens. Needs partitions of time.
@@ -238,6 +238,9 @@ def assets_of(
 
 
 def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
-    """Return Dagster's policy for backfills. None gives each partition its own run, as datasets by events need."""
+    """Return Dagster's policy for backfills.
+
+    With None, each partition gets its own run. Datasets that are built by events need this.
+    """
     partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

@@ -26,13 +26,10 @@ UPDATE_ID = "update id"
 """Metadata name for a materialization's update id."""
 
 SAMPLE = "sample"
-"""Metadata name for sample rows that break the rule of a failed check."""
+"""Metadata name for a sample of the rows that break the rule of a failed check."""
 
 NEWEST = 10
-"""Number of newest materializations among which a run searches for its own materialization.
-
-Other runs may report at the same moment.
-"""
+"""Number of newest materializations among which a run searches for its own. Other runs may report at the same time."""
 
 Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
@@ -65,7 +62,7 @@ def materialized(
 
 
 def standing(node: Node, row: updates.UpdateRow, version: str | None = None) -> dg.MaterializeResult[Any]:
-    """Return a materialization that reports an update to Dagster again, because it stays the newest.
+    """Return a materialization that reports an update to Dagster again, because a run left it as the newest.
 
     `version` is the data version of all batches together, if the update is one batch.
     """
@@ -87,7 +84,7 @@ def recorded(node: Node, row: updates.UpdateRow) -> dict[str, Any]:
 def log_result(
     context: dg.AssetExecutionContext, key: str, result: Result, made_of: Mapping[dg.AssetKey, Mapping[str, str]]
 ) -> None:
-    """Report one partition of a joint run to Dagster immediately.
+    """Report one partition of a joint run to Dagster as soon as it is built.
 
     A yielded result would count for all partitions of the run. Checks refer to the materialization that this run has
     just logged. Without this reference they have no effect.

@@ -46,7 +46,7 @@ class EmrMaker:
 
     @contextmanager
     def make(self, task: Task, board: Blackboard) -> Generator[RemoteRows]:
-        """Let a job make, write and audit the rows. Yield the rows that the job reports.
+        """Run a job that makes, writes and audits the rows. Yield its report of them.
 
         Raise the error that the job reports. Raise SparkDied if the job began and failed without a report. Raise
         TargetLost if the job is lost in another way, for example before it began.
@@ -88,7 +88,10 @@ class EmrMaker:
         return failure, reader.report
 
     def _parameters(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of the job, without secrets. All users who may read the application see them."""
+        """Return the parameters of the job.
+
+        They have no secrets, because everybody who may read the EMR application sees them.
+        """
         conf = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in sorted(self.conf.items()))
         submit = {"entryPoint": self.target.entry_point, "entryPointArguments": [self.target.module]}
         return {
@@ -115,9 +118,9 @@ class EmrMaker:
 
 
 class _Job:
-    """A client of EMR Serverless for one job. The client stores the job's last state, and can cancel the job.
+    """A client of EMR Serverless for one job. It stores the job's last state, and can cancel the job.
 
-    After a failed request, it returns the last state. Only OFFLINE_LOOKS failed requests in a row raise an error.
+    If a request for the state fails, it returns the last state. Only OFFLINE_LOOKS failures in a row raise an error.
     """
 
     def __init__(self, client: Any, watch: TargetWatch) -> None:

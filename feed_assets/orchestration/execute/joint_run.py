@@ -46,7 +46,7 @@ End = Outcome | BaseException
 
 @dataclass(frozen=True)
 class Many:
-    """The partitions of a run, with functions that build a partition and report its outcome or unchanged update."""
+    """The partitions of a run, with functions that build one, report its outcome, and report an unchanged update."""
 
     context: dg.AssetExecutionContext
     build: BuildOrWait
@@ -81,7 +81,7 @@ class Many:
     def _build(self, at_a_time: int, interrupted: Event) -> None:
         """Build first the partitions that no other run is building, so that runs share the work.
 
-        Then wait for these other runs, and build the remaining partitions.
+        Then build the partitions that other runs were building, and wait for each of these runs.
         """
         busy = deque[str]()
         for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
@@ -114,7 +114,7 @@ class Many:
             log_result(self.context, key, result, self.made_of[key])
 
     def _tell_what_stands(self) -> None:
-        """Report unchanged partitions to Dagster again. Otherwise Dagster shows these partitions as failed."""
+        """Report the unchanged partitions of a failed run to Dagster again. Otherwise Dagster shows them as failed."""
         if self.tells_unchanged:
             return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):

@@ -36,7 +36,7 @@ def read_slices_with(instance: dg.DagsterInstance, reader: SliceReader) -> None:
 
 
 def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
-    """Raise SparkUnavailable if the runs of an instance could not start Spark. This check is quick."""
+    """Raise SparkUnavailable if the runs of an instance could not start Spark. This check does not start Spark."""
     if uses_spark(instance):
         from feed_assets.spark.session import refuse_what_cannot_start  # PySpark takes a second to load
 
@@ -56,7 +56,10 @@ def will_start_spark(instance: dg.DagsterInstance) -> bool:
 
 
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
-    """Return the Spark cluster of a run: the URL of its master, or of its Connect server without options (a token)."""
+    """Return the Spark cluster of a run: the URL of its master, or of its Connect server.
+
+    Leave out the options of a Connect server's URL, because one of them may be a token.
+    """
     if not uses_spark(instance):
         return None
     if settings.spark_remote:
@@ -68,12 +71,12 @@ def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setti
 def maker_of(
     run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings, watch: "TargetWatch | None" = None
 ) -> Callable[[], Maker]:
-    """Return the maker of a run's rows. Raise InvalidSetting for an unknown profile.
+    """Return a function that creates the maker of a run's rows. Raise InvalidSetting for an unknown profile.
 
     If the run has a compute target, `settings` are the settings of this target, and `watch` watches it.
 
-    Runs that `feed-assets run` drives share one process and its Spark. So none of these runs may start Spark with its
-    own profile.
+    The runs of one `feed-assets run` share its process, and so its Spark. None of them may start Spark with its own
+    profile.
     """
     profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
     if maker is not None:

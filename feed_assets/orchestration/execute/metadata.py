@@ -44,7 +44,10 @@ def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:
 
 
 def _read(pin: Pin) -> tuple[str, str, str, str]:
-    """Return table cells about a pin: the update that was read, or the slice of an event table, which has no files."""
+    """Return the table cells of a pin: the update that was read, or the slice of an event table.
+
+    A slice has no files.
+    """
     if pin.files:
         return pin.update_id, pin.version[:VERSION_DIGITS], str(pin.files), str(pin.size)
     return f"after {in_words(pin.start)} up to {in_words(pin.update_id)}", "", "", ""

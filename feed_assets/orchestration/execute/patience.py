@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patience:
-    """Return the patience of a run: how long it waits, and where it reports.
+    """Return the patience of a run: how long it waits for other runs, and where it reports that it waits.
 
     The wait ends once `interrupted` is set.
     """

@@ -36,12 +36,12 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that another team's data are profiled once they are complete, and checked if a measure is unusual.
+    """Declare a dataset that profiles another team's data once they are complete, and checks them if they look unusual.
 
     The profile is a dataset, `<name>_profile/v1.0`, with the same partitions and one row per measure: its value, the
-    baseline's median and median absolute deviation, and whether the value is an anomaly. Results of the profile and the
-    deep checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
-    readers of these data.
+    baseline's median and median absolute deviation, and whether the value is an anomaly. The results of the profile and
+    the deep checks are stored as check results of the partition or windows that were read. So a failed deep check
+    blocks all readers of these data.
 
     Args:
         table: The asset of `foreign_feed` or `state_table`, with partitions of time.
@@ -82,7 +82,7 @@ def profiled(
         code_version=source_digest(rows) or "1",
     )
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
-    # Include the measures in the code version: other measures lead to other data, even from equal rows.
+    # Make the code version depend on the measures, because other measures lead to another profile of the same rows.
     recipe = replace(recipe, code_version=recipe.digest)
     dataset = dataset_of(
         recipe,

@@ -19,9 +19,9 @@ NO_VERSION, NO_EVENT = "INITIAL", "NULL"
 
 
 def provenance(context: dg.AssetExecutionContext) -> MadeOf:
-    """Return the tags by which Dagster decides staleness, per selected asset: code version and newest input events.
+    """Return, per selected asset, the tags from which Dagster decides staleness: code version and newest input events.
 
-    Call this before a partition pins its inputs. Then an input that is reported later makes the partition stale.
+    Call this before a partition pins its inputs, so that an input that is reported later makes the partition stale.
     """
     specs = [spec for spec in context.assets_def.specs if spec.key in context.selected_asset_keys]
     inputs = sorted({dep.asset_key for spec in specs for dep in spec.deps})

@@ -33,7 +33,10 @@ class RunPartitions:
 
     @property
     def name(self) -> str:
-        """Return the path of the first partition. In other requests' texts, this path names the run."""
+        """Return the path of the first partition.
+
+        It names this run in messages to runs that wait for the same resources.
+        """
         return self.outputs[0].path if self.outputs else self.id
 
     @cached_property
@@ -51,12 +54,15 @@ class RunPartitions:
             return bool(self.outputs) and all(is_history(self.graph, output, now) for output in self.outputs)
 
     def resources(self, ledger: Ledger) -> Resources:
-        """Return the resources that the run needs. Call this only if the run did not get any with its request."""
+        """Return the resources that the run needs. Call this only if the run got no resources when it was requested."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             return resources_of(self.graph, ledger, self.node, self.outputs, utc_now())
 
     def wait_for_turn(self, patience: Patience) -> None:
-        """Wait until one of the partitions is built by no other run, so that this run can begin with it."""
+        """Wait until at least one of the partitions is not being built by another run.
+
+        This run can begin with that one.
+        """
         wait_for_turn(self._services, self.outputs, patience)
 
     def has_its_turn(self, patience: Patience) -> bool:

@@ -1,4 +1,4 @@
-"""The compute target of a run. The run uses the resources that its request got, or waits for free resources."""
+"""The compute target of a run. The run uses the resources that it got with its request, or waits for free resources."""
 
 import logging
 from collections.abc import Collection, Generator, Mapping
@@ -153,9 +153,9 @@ def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
 
 
 def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunTarget:
-    """Wait for a target that fits, in the same queue as all requests.
+    """Wait until a target has room for the run, in the same queue as all requests.
 
-    If another run is building the run's partitions, first wait for that run, without a target.
+    While another run is building the run's partitions, wait for that run first, and hold no resources meanwhile.
     """
     now, resources = utc_now(), partitions.resources(ledger)
     entry = QueueEntry(partitions.id, resources, partitions.are_history(now), since=now, output=partitions.name)
@@ -174,7 +174,10 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
 
 
 def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
-    """Ask repeatedly until a target has room. Raise ResourcesBusy if patience ends first, or if no target fits."""
+    """Return the target that has room for a run, and wait until there is one.
+
+    Raise ResourcesBusy if the time of `patience` ends first, or if no target can ever hold the run.
+    """
     has_told = False
     while True:
         now = utc_now()
@@ -197,7 +200,7 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
 
 
 def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: datetime) -> None:
-    """Wait until targets may have room: the ledger wakes the run, or the last answers of the targets are too old."""
+    """Wait until targets may have room: until the ledger wakes the run, or the targets' last answers are too old."""
     until = patience.spent + LOOK_AGAIN.total_seconds()
     while patience.seconds_left and patience.spent < until:
         if resource_queue.is_woken(ledger, entry.name, last_look):
@@ -221,7 +224,7 @@ def _stop_spark() -> None:
 
 
 def _end(ledger: Ledger, allocation_id: str, target: str | None = None) -> None:
-    """Take a run's resources back, and wake the first waiting requests. If the ledger fails, a tick does it later."""
+    """Take a run's resources back, and wake the first waiting requests. If the ledger fails, a tick does this later."""
     with suppress(LedgerUnavailable), ledger.write() as connection:
         allocations.end(connection, {allocation_id})
         if target:

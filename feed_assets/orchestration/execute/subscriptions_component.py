@@ -15,7 +15,7 @@ _EXPECTED = "a mapping with `url` and `secret`, `view` and `warehouse`, or `sql`
 
 
 def _kind(value: object) -> str | None:
-    """Return the kind of target that has these arguments. So errors name its arguments, not those of the others."""
+    """Return the kind of target that has these arguments. Error messages then name the arguments of this kind only."""
     keys = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     return next((kind for key, kind in _TARGET_BY_KEY.items() if key in keys), None)
 

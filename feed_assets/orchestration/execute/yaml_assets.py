@@ -19,7 +19,10 @@ _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
 
 @contextmanager
 def once(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Raise InvalidDefinition if a folder is already being built. Dagster would recurse endlessly."""
+    """Within the block, mark a component's folder as being built. Raise InvalidDefinition if it already is.
+
+    Otherwise Dagster would build folders whose inputs lead back to themselves in an endless recursion.
+    """
     folder, outer = context.component_loc.get_display_key(context.defs_module_path), _BUILDING.get()
     if folder in outer:
         raise InvalidDefinition(

@@ -19,9 +19,9 @@ Steps = tuple[int | str, ...]
 def in_our_words(error: ValidationError, attributes: object, model: type[BaseModel]) -> ValidationError:
     """Return one error of the type `value_error` per wrong key.
 
-    Errors of other types would lose our texts when Dagster builds them again. If a value may have one of several types,
-    the error names what each type expects. If one of these types finds an error deeper inside the value, only that
-    error is returned.
+    Dagster builds the errors again, and then errors of other types would lose our texts. If a value may have one of
+    several types, the error names what each type expects. If one of these types finds an error deeper inside the value,
+    only that error is returned.
     """
     mistakes = [(_steps(each, attributes), each) for each in error.errors(include_url=False)]
     at = {where: [each for steps, each in mistakes if steps == where] for where, _ in mistakes}

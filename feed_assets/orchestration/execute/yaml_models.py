@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Within the block, name the YAML file as the place of declarations and errors. No line of Python declares them."""
+    """Within the block, declarations and errors name the YAML file as their place, in place of a line of Python."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield
@@ -36,9 +36,9 @@ class DeclaredComponent(dg.Component, dg.Model):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the class itself.
+        """Return the class itself as the model of its attributes.
 
-        The model that Dagster would derive supports neither dataclasses (`Wait`) nor durations.
+        The model that Dagster would derive from it supports neither dataclasses (`Wait`) nor durations.
         """
         return cls
 
@@ -50,7 +50,7 @@ class DeclaredComponent(dg.Component, dg.Model):
     @model_validator(mode="wrap")
     @classmethod
     def _say_where(cls, attributes: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
-        """Raise errors as pydantic's errors with our words. Dagster adds the line to these errors."""
+        """Raise each error as an error of pydantic with our own text. Dagster then adds the line of the YAML file."""
         try:
             return handler(attributes)
         except ValidationError as error:
