@@ -68,7 +68,7 @@ def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Defini
 
 
 def _once(assets: Sequence[Any]) -> list[Any]:
-    """Return the assets without repeated external assets. Raise InvalidDefinition for other repeated declarations."""
+    """Return the assets, each external asset once. Raise InvalidDefinition if anything else is declared repeatedly."""
     first: dict[dg.AssetKey, tuple[Any, dg.AssetSpec]] = {}
     kept: list[Any] = []
     for asset in assets:
@@ -89,7 +89,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition unless both are equal declarations, of a feed or table that other teams write."""
+    """Raise InvalidDefinition unless both are equal declarations of a feed or table that other teams write."""
     _refuse_two_versions(one, other)
     first, again = _declared(one), _declared(other)
     differing = [name for name in first | again if first.get(name) != again.get(name)]
@@ -168,7 +168,7 @@ def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
     """Raise InvalidDefinition if two datasets get the same name in Dagster.
 
-    Without this check, only the first run would fail.
+    Without this check, nobody would notice until the first run fails.
     """
     spec_by_name: dict[str, dg.AssetSpec] = {}
     for spec in specs:

@@ -23,9 +23,9 @@ def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitio
 
 
 def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Partition) -> list[Partition]:
-    """Return the earlier partitions that a profile is compared with.
+    """Return the earlier partitions with whose profiles that of `output` is compared.
 
-    Their keys of other dimensions are those of `output`.
+    They differ from `output` only in time: their keys of other dimensions are equal.
     """
     times = times_of(partitions_def)
     if profile is None or times is None:
@@ -43,7 +43,10 @@ def _before(times: dg.TimeWindowPartitionsDefinition, start: datetime) -> Iterat
 
 
 def _same_time(times: dg.TimeWindowPartitionsDefinition, start: datetime, step: timedelta) -> Iterator[str]:
-    """Yield the keys of windows at the same local time of earlier days. Skip days without that time."""
+    """Yield the keys of earlier windows at the same local time, one every `step`.
+
+    Skip days that do not have this time.
+    """
     local, zone = start.astimezone(ZoneInfo(times.timezone)), ZoneInfo(times.timezone)
     while (moment := (local := local - step).astimezone(UTC)) >= times.start:
         is_there = moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)

@@ -103,7 +103,11 @@ class ByEvents:
                 raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected the tables that it writes.")
 
     def consumer(self, feed: Feed, tables: frozenset[Feed], pipelines: Pipelines) -> Consumer:
-        """Return the consumer for a dataset with these inputs. `pipelines` come from the graph or a lineage table."""
+        """Return the consumer for the dataset `feed` with the inputs `tables`.
+
+        `pipelines` come from the asset graph or a lineage table. They are ignored if the rules name the pipelines
+        themselves.
+        """
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
         return Consumer(

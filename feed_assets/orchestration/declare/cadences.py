@@ -30,7 +30,7 @@ def freshness_of(cadence: Cadence | None) -> dg.FreshnessPolicy | None:
 
 
 def expects_partitions(cadence: Cadence | None, partitions_def: Partitions) -> bool:
-    """Return whether a cadence expects every time partition. Other cadences expect an event at each tick of a cron."""
+    """Return whether a cadence expects every time partition, and not only some event at each tick of a cron."""
     times = times_of(partitions_def)
     return cadence is not None and times is not None and not _is_finer(cadence, times)
 

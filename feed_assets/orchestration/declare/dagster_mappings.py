@@ -2,7 +2,8 @@
 
 Dagster computes the inputs of an output and the outputs of an input in different ways, and the two results disagree on
 days whose midnight occurs twice. So decisions of feed_assets use this module. Dagster's own graph still uses Dagster's
-mapping. This module calls other kinds of mappings, and mappings that users wrote, unchanged.
+mapping. Mappings of other kinds, and mappings that users wrote, are not computed here: this module calls their own
+functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +46,7 @@ class _Edge(NamedTuple):
 
 
 def is_by_time(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> bool:
-    """Return whether this module computes a mapping of Dagster. It computes mappings between time partitions."""
+    """Return whether this module computes a mapping itself: it does if the mapping relates time partitions."""
     parts = by_dimension(child), by_dimension(parent)
     return any(_is_time(edge, *parts) for edge in _edges(mapping, child, parent))
 
@@ -88,7 +89,10 @@ def _edges(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) 
 
 
 def needed(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, path: str) -> Needed:
-    """Return the partitions of an input that an output path needs. `is_by_time` must be true for the mapping."""
+    """Return the partitions of an input that an output path needs.
+
+    Call this only if `is_by_time` is true for the mapping.
+    """
     own, its = by_dimension(child), by_dimension(parent)
     keys, edges = _segments(child, path), {edge.parent: edge for edge in _edges(mapping, child, parent)}
     existing_by_part, all_of = list[Sequence[str]](), list[Sequence[str]]()
@@ -174,7 +178,10 @@ def _is_one_to_one(mapping: dg.TimeWindowPartitionMapping, child: Times, parent:
 
 
 def _span(mapping: dg.TimeWindowPartitionMapping, child: Times, parent: Times, window: Bounds) -> Bounds:
-    """Return the time that an output reads. An offset does not reach beyond the input's first and last partition."""
+    """Return the time that an output reads.
+
+    If the mapping has offsets, this time ends at the input's first or last partition.
+    """
     start, end = moved(child, window[0], mapping.start_offset), moved(child, window[1], mapping.end_offset)
     return _bounded(parent, start, mapping.start_offset), _bounded(parent, end, mapping.end_offset)
 

@@ -1,6 +1,6 @@
 """Dagster's beta and preview warnings.
 
-They do not concern users, because feed_assets pins Dagster's version and tests the features that it uses.
+Users need not see them, because feed_assets pins Dagster's version and tests the features that it uses.
 """
 
 import warnings

@@ -59,7 +59,7 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    # Include the function's source, so that a corrected function builds the same inputs again.
+    # Include the function's source, so that a corrected function is run again although its inputs are the same.
     code = code_version or source_digest(function)
     return Recipe(
         feed,
@@ -88,7 +88,7 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
 def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
     """Return an input of `deps` in the form that a run uses.
 
-    The dataset's function does not get this input. The run does not count the input's records.
+    A run does not give this input to the dataset's function, and does not count its records.
     """
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
@@ -124,7 +124,7 @@ def with_profile(
 
 
 def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
-    """Return a recipe whose run counts the written rows by the smallest windows of the dataset's completeness.
+    """Return a recipe with which a run counts the written rows by the smallest windows of the dataset's completeness.
 
     Raise InvalidDefinition for completeness without an event time.
     """
@@ -203,7 +203,10 @@ def dataset_of(
     version_in_key: bool = False,
     compact: Compact | None = None,
 ) -> Dataset:
-    """Return a dataset's declaration. Raise InvalidDefinition if by_events is missing or contradicts at_least."""
+    """Return a dataset's declaration.
+
+    Raise InvalidDefinition if `by_events` is missing, or if it comes with `at_least`.
+    """
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
             f"{recipe.feed} has `at_least` and `by_events`: expected one of them, because with `by_events` an update "
@@ -283,7 +286,7 @@ def spec_of(
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
     """Return the spec of a partitioned check.
 
-    The check blocks, unless it only warns or belongs to a companion dataset.
+    A failed check blocks what is downstream, unless it only warns or belongs to a companion dataset.
     """
     with without_dagsters_notes():
         return dg.AssetCheckSpec(

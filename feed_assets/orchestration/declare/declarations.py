@@ -39,7 +39,7 @@ KEY = "feed_assets/declaration"
 """The metadata key of an asset's declaration."""
 
 STATUS_LINK = "feed_assets/status"
-"""The metadata key of the link to our page with the asset's partitions."""
+"""The metadata key of the link to the status page of the asset."""
 
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
 """Names of unpartitioned checks. `ON_TIME`: tables with a cadence. `PROPAGATION`: datasets by events.
@@ -63,7 +63,7 @@ TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
 """Reserved names that a dataset's checks cannot have."""
 
 Intake = Literal["push"] | Pull
-"""The way in which intake gets a foreign feed's data: others push them to the receiver, or intake pulls their files."""
+"""The way in which intake gets a feed's data: partners push them to the receiver, or intake pulls partners' files."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 
@@ -197,7 +197,7 @@ class EventTable:
 
 @dataclass(frozen=True)
 class StateTable:
-    """A table that is known only by its complete windows."""
+    """A table of another team. feed_assets knows only which of its windows are complete."""
 
     feed: FeedName
     tracked: Tracked

@@ -56,7 +56,7 @@ RUN_SPEC = "run_spec"
 """The function parameter that gets the `RunSpec` of a run by events."""
 
 _OTHERS = "foreign_feed() or event_table()"
-"""Names of the functions that declare inputs other than our own datasets, for messages."""
+"""The functions that declare inputs other than our own datasets, in words for messages."""
 
 
 def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
@@ -136,7 +136,7 @@ def foreign_feed(
         retention: History that the job `prune` keeps of this other team's feed; by default all of it.
         cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows.
-        regions: The regions in the partitions' other dimension, each with its own midnight.
+        regions: The regions that are the keys of the partitions' second dimension, each with its own midnight.
         event_time: A timestamp column of the schema. The first dataset that reads an update counts its records by
             this column, unless the producer reports counts. Without the column, only the producer's reports count.
         intake: How our own intake gets the data and publishes them as batches. `push`: others send JSON to the
@@ -260,17 +260,18 @@ class Input:
         mapping: The mapping to partitions of the input, if Dagster's default does not fit: a mapping of Dagster, or
             across time zones `Within`, `BatchDate` or `DayToDate`. The rows then have a column `_partition` with the
             path of their partition.
-        ignore_quality_issue: Build although the input's last audit failed.
+        ignore_quality_issue: True to build although the input's last audit failed.
         tagged: Give the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
             that it can add reasons.
         required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
             exist. Other partitions are read if they exist.
         optional: True to build without waiting for this input. The function gets None if the input has no data.
-        beyond: Wait until the input's data reach this time. The data of a feed reach the newest event time of its
-            newest update. The data of a table reach its last marker. Later data do not make an output stale.
+        beyond: The time that the input's data must reach before the output is built. The data of a feed reach the
+            newest event time of its newest update. The data of a table reach its last marker. Data that arrive after
+            that do not make an output stale.
         checks: Names of the input's checks that can block the output. Each partition or window to read must have a
             result of each named check, and no failed result. By default any failed check blocks.
-        late: Rules for which late data of this input cause a re-run, in place of the dataset's rules.
+        late: Rules that decide which late data of this input cause a re-run. They replace the dataset's rules.
 
     Raises:
         InvalidDefinition: A value has a wrong type, `required="own"` has no mapping, or checks are named although
@@ -366,7 +367,7 @@ class Input:
 
     @property
     def dep(self) -> dg.AssetDep:
-        """Return the dependency for Dagster's graph. Dagster only displays it if the mapping is our own."""
+        """Return the dependency for Dagster's graph. If the mapping is our own, the dependency is for display only."""
         if isinstance(self.mapping, Previous):
             return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
         mapping = None if isinstance(self.mapping, BySpan) else self.mapping
@@ -374,7 +375,10 @@ class Input:
 
 
 def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
-    """Return a mapping to the previous window. Dagster does not let an asset depend on itself in any other way."""
+    """Return Dagster's mapping to the previous window.
+
+    With any other mapping, Dagster lets no asset depend on itself.
+    """
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return before

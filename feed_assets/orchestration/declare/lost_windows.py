@@ -23,7 +23,7 @@ _AHEAD = timedelta(days=400)
 
 
 def check_windows(feed: Feed, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition if a window is lost between the first partition and next year."""
+    """Raise InvalidDefinition if clocks skip the start of a window between the first partition and next year."""
     times = times_of(partitions_def)
     if times is not None and (key := lost_window(times, times.end or datetime.now(UTC) + _AHEAD)):
         raise InvalidDefinition(

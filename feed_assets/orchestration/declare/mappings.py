@@ -1,6 +1,6 @@
 """Mappings across time zones, which Dagster does not support. Our own graph computes them from spans of time.
 
-Dagster's graph shows such a dependency as an `AllPartitionMapping`, for display only.
+In Dagster's graph, such a dependency has an `AllPartitionMapping`, which is for display only.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class TimeSpan(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def days(span: TimeSpan, zone: str, of: str) -> TimeSpan:
-    """Return the time of the days in `zone` that have the same dates as a span in the zone `of`."""
+    """Return the time of some days in `zone`: those with the dates that a span of time has in the zone `of`."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return TimeSpan(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 
@@ -180,8 +180,8 @@ def downstream(
 ) -> list[str]:
     """Return the sorted paths of outputs that need a changed span of an input. `values` has the input's other keys.
 
-    This function is the inverse of `reads`, for partitions of a feed and for windows of a dataset. `zone` is the
-    input's zone.
+    This function is the inverse of the mapping's `reads`. It serves for changed partitions of a feed, and for changed
+    windows of a dataset. `zone` is the input's zone.
     """
     times = times_of(child)
     if times is None or any(values.get(name, key) != key for name, key in mapping.only.items()):

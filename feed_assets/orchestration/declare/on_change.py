@@ -62,7 +62,7 @@ def on_change(
     """Declare a subscription, as an external asset below the dataset: a target is notified of each change.
 
     Each change is delivered at least once, and the changes of a partition, batch or window in order. The subscription
-    begins with the changes after the first evaluation of the sensor `subscriptions` that knows it.
+    begins at the first tick of the sensor `subscriptions` after the declaration. Earlier changes are not delivered.
 
     Args:
         dataset: The asset of `@feed_asset`, `foreign_feed` or `state_table`.
@@ -70,9 +70,10 @@ def on_change(
         to: `Webhook`, `RefreshView` or `Statement`.
         transitions: The changes to deliver: `published` and `invalidated` of updates, and the new states of windows. By
             default all but `open` and `backfilling`.
-        grain: The only grain of windows to deliver, such as `hour`; by default all grains of the dataset.
-        level: The only level of sub-partitions whose windows to deliver, such as `country`, or `""` for the windows of
-            the whole dataset; by default all.
+        grain: The grain of the windows whose changes are delivered, such as `hour`; by default all grains of the
+            dataset.
+        level: The level of sub-partitions whose windows are delivered, such as `country`, or `""` for the windows of
+            the whole dataset; by default all levels.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the dataset.
 
@@ -172,7 +173,10 @@ def subscriptions_of(definitions: dg.Definitions) -> list[Subscription]:
 
 
 def _check_datasets(subscriptions: Iterable[Subscription], declared: Collection[Feed]) -> None:
-    """Raise InvalidDefinition for a subscription to a dataset that is not declared, with the names that are near."""
+    """Raise InvalidDefinition for a subscription to an undeclared dataset.
+
+    The message names the most similar dataset.
+    """
     for each in subscriptions:
         if each.dataset not in declared:
             near = get_close_matches(str(each.dataset), sorted(map(str, declared)), 1)

@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """The existence of a path: it is a partition now, it becomes a partition later, or it never does."""
+    """The existence of a path: it is a partition now, it may become a partition later, or it never does."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
@@ -255,7 +255,8 @@ def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: 
 def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
     """Return the paths whose windows overlap `[start, end)`.
 
-    `values` has the keys of other dimensions. A dimension without a value contributes all its keys.
+    `values` has keys of other dimensions. If it has none for a dimension, the paths with all keys of this dimension are
+    returned.
     """
     times = times_of(partitions_def)
     return _paths(partitions_def, keys_within(times, start, end) if times else (), values)
@@ -282,10 +283,10 @@ def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[s
 def ended_within(
     partitions_def: Partitions, after: datetime, upto: datetime, count: int
 ) -> tuple[dict[str, datetime], datetime]:
-    """Return the paths whose windows end in `(after, reached]`, in order, each with this end. Also return `reached`.
+    """Return the ordered paths whose windows end in `(after, reached]`, each with its window's end.
 
-    `reached` is `upto`, or an earlier moment that limits the result to about `count` paths. The result has all paths of
-    at least one window.
+    Also return `reached`. `reached` is `upto`, or an earlier moment that limits the result to about `count` paths. The
+    result has all paths of at least one window.
     """
     times = times_of(partitions_def)
     if times is None or after >= upto:
@@ -340,7 +341,10 @@ def _is_earlier(windows: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
 
 
 def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
-    """Return when a path becomes a partition: at the end of its time window. Return None if a person must add a key."""
+    """Return when a path becomes a partition: at the end of its time window.
+
+    Return None if this is unknown, because somebody must first add a dynamic key.
+    """
     key = to_key(partitions_def, path)
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) and key is not None:
         return bounds(partitions_def, key)[1]

@@ -42,7 +42,7 @@ def resolve(
 def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
     """Return an input's declaration.
 
-    Raise InvalidDefinition if it is no feed. The message names dataset and argument.
+    Raise InvalidDefinition if the input is no feed. The message names the dataset and the argument.
     """
     try:
         return read.declaration

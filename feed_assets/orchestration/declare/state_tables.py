@@ -32,13 +32,13 @@ def state_table(
 ) -> dg.AssetSpec:
     """Declare a table that other teams fill. Their reports name the time windows that are complete.
 
-    A dataset that reads the table waits for the windows within its output's time and gets the `Span` to read. If the
-    output has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
+    A dataset that reads the table waits for the windows within its output's time and gets the `Span` to read. If a
+    dimension of the output has the name of a level of sub-partitions, the output reads only its own key of this level.
 
     Args:
         name: The table's name in this project, such as `web/foo`.
         partitions_def: Dagster's partitions, with a dimension of time. The keys of another dimension are the
-            sub-partitions, with several levels joined by `.`.
+            sub-partitions. The values of several levels are joined by `.`.
         completeness: Rules for complete windows; by default `Completeness()`.
         regions: The table's regions, each with its own midnight.
         sub_partitions: The table's sub-partitions, if they are not regions.

@@ -48,7 +48,7 @@ def bounds(times: Times, key: str) -> Bounds:
 def key_at(times: Times, moment: datetime) -> str:
     """Return the key of the window that contains a moment (timezone-aware).
 
-    If the moment is between two windows, return the earlier window.
+    If the moment is between two windows, return the key of the earlier one.
     """
     if times.is_basic_daily:
         return f"{_date_at(times, moment):{times.fmt}}"
@@ -167,7 +167,7 @@ def _is_hours(times: Times) -> bool:
 def _first_hour(times: Times) -> datetime:
     """Return the start of Dagster's first hour. Other hours follow every 60 minutes.
 
-    On Lord Howe they start at :00 or :30.
+    On Lord Howe, where clocks change by 30 minutes, this start decides whether hours begin at :00 or :30.
     """
     (key,) = times.get_partition_keys_in_time_window(dg.TimeWindow(times.start, times.start + _HOUR))[:1]
     return _parsed(times, key).astimezone(UTC)

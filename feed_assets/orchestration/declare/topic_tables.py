@@ -1,4 +1,7 @@
-"""Declarations of Kafka topics that are written as chunks: event tables whose events are the chunks' signals."""
+"""Declarations of Kafka topics that are written as chunks.
+
+Each is an event table whose events are the chunks' signals.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -46,13 +49,14 @@ def kafka_topic(
         key: The fields that identify a row. A field that a message's value lacks is read from the message's key.
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
-        operation: The place of a message's type, `header:NAME` or `field:NAME`, or `debezium` for values that are
-            Debezium's envelopes. Without it every message is an update.
+        operation: The place in a message that names its operation: `header:NAME`, `field:NAME`, or `debezium` for
+            values that are Debezium's envelopes. By default every message is an update.
         gzip: True if chunks are compressed with gzip.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
-        cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
+        cadence: Schedule of chunks. A missing chunk opens an alert. The schedule is also the asset's freshness policy
+            in Dagster.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address.
 

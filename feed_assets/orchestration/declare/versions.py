@@ -16,7 +16,7 @@ NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 
 
 def with_versions(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the definitions, in which each older version of a feed links to its readers and to the newest version."""
+    """Return definitions in which each older version of a feed links to its readers and to the newest version."""
     versions = _Versions.of(specs_of(definitions))
     if not versions.metadata:
         return definitions

@@ -41,8 +41,8 @@ def warehouse_table(
     """Declare the table of a Kafka topic or a dataset in a warehouse, as an external asset: each load is an event.
 
     `feed-assets warehouse load` loads the table. The asset has one partition per partition of the topic or dataset. For
-    a topic, an event's marker is the first offset that is not loaded. For a dataset, it is the time of the load.
-    Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
+    a topic, an event's marker is the first offset that is not loaded yet. For a dataset, the marker is the time of the
+    load. Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
 
     Args:
         name: The table's name in this project, such as `main/ads/clicks`.
@@ -51,7 +51,8 @@ def warehouse_table(
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
         lag: Greatest number of a partition's messages that may have no row yet. If there are more, the check
             `caught_up` fails and an alert opens.
-        cadence: Schedule of loads. A missing load opens an alert. Dagster's freshness policy follows from it.
+        cadence: Schedule of loads. A missing load opens an alert. The schedule is also the asset's freshness policy in
+            Dagster.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the topic or dataset.
 

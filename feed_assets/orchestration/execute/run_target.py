@@ -90,9 +90,9 @@ def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
 
 
 def _of_the_run(values: Mapping[str, str]) -> tuple[dict[str, str], Secret[dict[str, dict[str, str]]]]:
-    """Return the process's Spark configuration and profiles, without keys that the run's `values` or resources set.
+    """Return the process's Spark configuration and profiles, without keys that the target or the resources decide.
 
-    With these keys, a run could use more than its resources, or another target.
+    With these keys, a run could use more than its resources, or another target. `values` has what the target sets.
     """
     fixed = RESOURCE_KEYS.union(values)
     own, profiles = settings().spark_conf.get_secret_value(), settings().spark_profiles.get_secret_value()
