@@ -32,7 +32,7 @@ LATE_DATA = "late_data"
 NOTHING_LATE = "No late data are worth a re-run now. `feed-assets late ls` shows the decisions and their reasons."
 
 ENTITIES = 500
-"""Dagster's limit of assets and checks with a condition for one sensor in the code server."""
+"""Greatest number of assets and checks whose conditions Dagster lets one sensor evaluate in the code server."""
 
 
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
@@ -92,11 +92,11 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     declared = declarations_of(assets)
     sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
     checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), prune_ledger_job(), *catch_up_jobs(declared)]
-    if any(isinstance(each, Dataset) and each.compact for each in declared):  # Otherwise nothing of it is imported.
+    if any(isinstance(each, Dataset) and each.compact for each in declared):  # Import the module only if needed.
         from feed_assets.orchestration.compact_job import compact_job, compact_sensor
 
         sensors, jobs = [*sensors, compact_sensor(declared)], [*jobs, compact_job(declared)]
-    if subscriptions := subscriptions_of(assets):  # Otherwise nothing of it is imported.
+    if subscriptions := subscriptions_of(assets):  # Import the module only if needed.
         from feed_assets.orchestration.delivery_job import delivery_jobs, delivery_sensor
 
         sensors, jobs = [*sensors, delivery_sensor(subscriptions)], [*jobs, *delivery_jobs(subscriptions)]

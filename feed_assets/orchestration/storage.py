@@ -1,8 +1,8 @@
 """Dagster's SQLite storage with connections that stay open.
 
 Dagster itself opens and closes a file every few statements. The files are Dagster's own, in their usual places, so a
-home may switch between both storages at any time. `synchronous` stays FULL, because reports that the ledger counts as
-stored must survive a power failure.
+home folder may switch between both storages at any time. `synchronous` stays FULL, because reports that the ledger
+counts as stored must survive a power failure.
 """
 
 import os
@@ -144,8 +144,8 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 yield connection
                 has_changed = _changes(connection) != before
             if has_changed and shard != INDEX_SHARD_NAME:
-                # Watchers watch a run's file. Dagster changes the file by closing it. Here only its WAL changes, so
-                # touch it.
+                # Watchers wait for a change of a run's file. Dagster changes it by closing it. Here it stays open, and
+                # only its WAL changes. So touch it.
                 os.utime(path)
 
     def _make(self, path: str) -> None:

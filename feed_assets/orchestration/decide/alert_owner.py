@@ -46,9 +46,9 @@ class OwnAlerts:
             return True
 
     def has(self, name: str) -> bool:
-        """Return whether this code location resolves the alerts of a name.
+        """Return whether this code location resolves the alerts about a name, which may be a feed's name.
 
-        It does if `has_feed` is true, or if the ledger knows no feed of this name.
+        It does if `has_feed` is true, or if the ledger has no feed of this name.
         """
         return self.has_feed(name) or not known_feeds(self.ledger, [name])
 

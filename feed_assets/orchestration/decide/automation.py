@@ -103,7 +103,7 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
-    """Return the condition of every feed asset: late data are worth a re-run, and nothing is building the partition.
+    """Return the condition that every feed asset gets: late data are worth a re-run, and nothing builds the partition.
 
     The condition queries Dagster only for runs and backfills of stale assets. It does not use Dagster's state "in
     progress". In a run of many partitions, every partition has this state until the whole run ends.

@@ -10,7 +10,7 @@ from feed_assets.orchestration.declare.declarations import Rejects
 def counters_of(
     counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
 ) -> dict[Feed, list[Feed]]:
-    """Return the datasets that may count each feed's records: the feed's readers that depend on no other reader of it.
+    """Return the datasets that may count each feed's records: its readers that do not depend on another of its readers.
 
     So no counting dataset waits for another one. Datasets built by events are last, because they may wait long or be
     paused. Otherwise datasets are sorted by name.

@@ -247,7 +247,7 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
     """Return the windows of feeds that an output waits for.
 
-    Return None if they are unknown. The output then keeps its mark (made of bad data).
+    Return None if they are unknown. The output then keeps its mark, which says that it was made of bad data.
     """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made

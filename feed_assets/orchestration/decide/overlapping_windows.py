@@ -28,7 +28,10 @@ from feed_assets.orchestration.declare.time_windows import bounds, current_time,
 
 
 def mapping_between(parent: Node, child: Node) -> BySpan | None:
-    """Return the mapping of an input if feed_assets defines its kind. Return None for a mapping of Dagster."""
+    """Return the mapping between an input and a dataset if it is of our own kinds.
+
+    Return None for a mapping of Dagster.
+    """
     declared = child.declaration
     return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
 
@@ -64,8 +67,8 @@ def is_one_by_one(parent: Node, child: Node) -> bool:
     """Return whether an output waits for each input partition's windows separately.
 
     Otherwise it waits for the largest windows that fill its time, even if such a window covers several partitions. It
-    waits for separate windows if the dataset sets `at_least`, names checks of the input, or has a `reprocess` rule that
-    depends on the partition that was backfilled.
+    waits separately if the dataset sets `at_least`, names checks of the input, or sets `reprocess` to `always` or
+    `never`: these rules depend on single partitions.
     """
     declared = child.declaration
     if not isinstance(declared, Dataset):

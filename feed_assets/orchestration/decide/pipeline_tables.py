@@ -73,7 +73,7 @@ def _declared_pipelines(graph: Graph, lineage: Lineage) -> Pipelines:
 
 
 def _by_origin(graph: Graph, nodes: Iterable[Node]) -> Pipelines:
-    """Return tables by the origin of their correlation ids.
+    """Return tables by the origin of their correlation ids: the table, or the tables, where these ids begin.
 
     Tables with the same origin have the same correlation ids.
     """

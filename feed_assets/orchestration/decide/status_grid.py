@@ -56,7 +56,7 @@ _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
 
 @dataclass(frozen=True)
 class GridRow:
-    """A row: one dataset, or its partitions with one key of the dimensions other than time.
+    """A row of the grid: the partitions of one dataset, or only those with one key of its dimensions other than time.
 
     Watermarks are ends of windows (UTC).
     """

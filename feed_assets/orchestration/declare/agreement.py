@@ -1,4 +1,4 @@
-"""Checks that a code location's declarations fit together: each asset once, in one role, no cycles, known tables."""
+"""Check that a code location's declarations fit together: each asset once and in one role, no cycles, known tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter

@@ -23,7 +23,7 @@ def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitio
 
 
 def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Partition) -> list[Partition]:
-    """Return the earlier partitions with whose profiles that of `output` is compared.
+    """Return the earlier partitions that the profile of `output` is compared with.
 
     They differ from `output` only in time: their keys of other dimensions are equal.
     """

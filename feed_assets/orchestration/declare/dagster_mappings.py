@@ -180,7 +180,7 @@ def _is_one_to_one(mapping: dg.TimeWindowPartitionMapping, child: Times, parent:
 def _span(mapping: dg.TimeWindowPartitionMapping, child: Times, parent: Times, window: Bounds) -> Bounds:
     """Return the time that an output reads.
 
-    If the mapping has offsets, this time ends at the input's first or last partition.
+    An offset moves neither its start nor its end beyond the existing partitions of the input.
     """
     start, end = moved(child, window[0], mapping.start_offset), moved(child, window[1], mapping.end_offset)
     return _bounded(parent, start, mapping.start_offset), _bounded(parent, end, mapping.end_offset)
@@ -194,7 +194,7 @@ def _bounded(parent: Times, moment: datetime, offset: int) -> datetime:
 
 
 def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) -> Sequence[str]:
-    """Return the keys of an output dimension that need one key of an input, and exist."""
+    """Return the existing keys of an output dimension that need one key of an input."""
     times = _as_times(mapping, child, parent)
     if times is None:
         changed = parent.subset_with_partition_keys([key])

@@ -42,9 +42,9 @@ STATUS_LINK = "feed_assets/status"
 """The metadata key of the link to the status page of the asset."""
 
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
-"""Names of unpartitioned checks. `ON_TIME`: tables with a cadence. `PROPAGATION`: datasets by events.
+"""Names of unpartitioned checks. `ON_TIME`: feeds and tables with a cadence, and datasets with a deadline.
 
-`STALE`: all datasets.
+`PROPAGATION`: datasets by events. `STALE`: all datasets.
 """
 
 CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
@@ -185,7 +185,7 @@ class EventTable:
     topic: Topic | None = None
     """Rules for chunks, if the table is a Kafka topic. Then `table_name` is the topic's name."""
     lag: int | None = None
-    """Greatest number of a partition's messages that may have no signal, or no row, yet.
+    """Greatest number of a partition's messages that may still wait for a signal or, in a warehouse table, for a row.
 
     If there are more, an alert opens.
     """

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def hint(recipe: Recipe, partitions_def: Partitions, read: Mapping[str, Input]) -> None:
-    """Warn, with file and line, if a dataset hides another dataset, or its partitions do not seem to fit its inputs."""
+    """Log a warning, with file and line, if a dataset replaces another, or if its partitions may not fit its inputs."""
     inputs = [*read.values()]
     for text in [*_hidden(recipe), *_hints(recipe, partitions_def, inputs), *_apart(recipe, partitions_def, inputs)]:
         _log.warning("%s: %s", declared_at(), text)

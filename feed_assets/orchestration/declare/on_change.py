@@ -136,7 +136,7 @@ def _check_changes(subscription: Subscription, declared: Dataset | Foreign | Sta
 
 
 def _check_parameters(name: str, statement: Statement, dimensions: Sequence[str]) -> None:
-    """Raise InvalidDefinition if a statement has a parameter that no change has, or that has two meanings."""
+    """Raise InvalidDefinition if a statement has a parameter without a value in any change, or with two meanings."""
     from feed_assets.deliveries.sql_delivery import bound  # Most projects have no statements.
 
     _, used = bound(statement.sql)

@@ -53,7 +53,7 @@ INSTEAD: Mapping[str, str] = {
     "dagster_type": "the function returns a DataFrame, and checks= has the rules for its rows. Remove the argument.",
     "is_virtual": "a dataset is files on the blackboard. Remove the argument.",
 }
-"""Advice by argument of Dagster's assets, for arguments that our datasets do not take."""
+"""Advice for arguments that Dagster's assets take but our datasets do not, by the argument's name."""
 
 _OF_BOTH = ("key_prefix", "key", "name", "freshness_policy", "compute_kind")
 INSTEAD_OF_FOREIGN: Mapping[str, str] = {
@@ -63,7 +63,7 @@ INSTEAD_OF_FOREIGN: Mapping[str, str] = {
     "check_specs": "no run here makes a foreign feed. Datasets that read it take checks=.",
     "partition_mapping": INSTEAD["partition_mapping"].replace("among the inputs", "among the inputs of a dataset"),
 }
-"""Advice by argument of Dagster's assets, for arguments that foreign feeds do not take."""
+"""Advice for arguments that Dagster's assets take but foreign feeds do not, by the argument's name."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Presentation:
     def spec(self, feed: Feed, key: dg.AssetKey, **attributes: Any) -> dg.AssetSpec:
         """Return the spec of a feed's asset.
 
-        `attributes` has other attributes of Dagster, and defaults for missing values. Raise InvalidDefinition for
-        values that Dagster refuses, and for metadata with our prefix.
+        `attributes` has the other arguments of `dg.AssetSpec`, and defaults for values that this object lacks. Raise
+        InvalidDefinition for values that Dagster refuses, and for metadata with our prefix.
         """
         if reserved := sorted(name for name in self.metadata if name.startswith(OURS)):
             raise InvalidDefinition(

@@ -97,7 +97,7 @@ def _check_beyond(feed: Feed, declared: Declaration) -> None:
 
 
 def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late | None]) -> None:
-    """Raise InvalidDefinition for lookback or cut_off if the partitions have no time."""
+    """Raise InvalidDefinition if `lookback` or `cut_off` is set for late data, but the partitions have no time."""
     if times_of(partitions_def) is None and any(each.counts_periods for each in policies if each):
         raise InvalidDefinition(
             f"{feed} has no time partitions, but `lookback` and `cut_off` of Late count from the end of a partition: "

@@ -55,7 +55,7 @@ def kafka_topic(
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
-        cadence: Schedule of chunks. A missing chunk opens an alert. The schedule is also the asset's freshness policy
+        cadence: Schedule of chunks. A missing chunk opens an alert. A cron in it also sets the asset's freshness policy
             in Dagster.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address.
@@ -107,7 +107,7 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
 
 
 def _source_of(topic: str) -> str:
-    """Return the event source's name for a topic.
+    """Return the name of a topic's event source.
 
     Topics whose names differ only in `.`, `-` and `_` get the same name.
     """

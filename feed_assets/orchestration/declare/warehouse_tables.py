@@ -51,8 +51,8 @@ def warehouse_table(
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
         lag: Greatest number of a partition's messages that may have no row yet. If there are more, the check
             `caught_up` fails and an alert opens.
-        cadence: Schedule of loads. A missing load opens an alert. The schedule is also the asset's freshness policy in
-            Dagster.
+        cadence: Schedule of loads. A missing load opens an alert. A cron in it also sets the asset's freshness policy
+            in Dagster.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the topic or dataset.
 

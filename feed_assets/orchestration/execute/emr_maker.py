@@ -1,7 +1,7 @@
-"""A maker of a run's rows: a job of EMR Serverless, through dagster-aws's Pipes client. Importing this loads boto3.
+"""A maker that lets a job of EMR Serverless make a run's rows. It uses the Pipes client of dagster-aws.
 
-The run stays in this process, where it pins, claims, records and publishes. The job makes, writes and audits the rows,
-and reports them by a message of Dagster Pipes (ADR 142).
+Importing this module loads boto3. The run stays in this process, where it pins, claims, records and publishes. The job
+makes, writes and audits the rows, and reports them by a message of Dagster Pipes (ADR 142).
 """
 
 import logging
@@ -36,7 +36,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EmrMaker:
-    """A maker of rows on EMR Serverless. `conf` is the job's Spark configuration. `profile` names the run's profile."""
+    """A maker of rows on EMR Serverless.
+
+    `conf` is the job's Spark configuration, and `profile` is the name of the run's Spark profile.
+    """
 
     context: dg.AssetExecutionContext
     target: EmrServerless
@@ -64,7 +67,7 @@ class EmrMaker:
         yield rows
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:  # noqa: ARG002
-        """Raise SparkUnavailable: commands that measure updates have a Spark of their own."""
+        """Raise SparkUnavailable always, because the commands that measure updates start their own Spark."""
         raise SparkUnavailable("updates are not measured on EMR Serverless: expected another maker. Measure them here.")
 
     def _run(self, job: "_Job", order: Mapping[str, Any]) -> tuple[Exception | SystemExit | None, Report | None]:

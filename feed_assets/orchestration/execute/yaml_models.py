@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Within the block, declarations and errors name the YAML file as their place, in place of a line of Python."""
+    """Within the block, declarations and errors refer to the YAML file, instead of to a line of Python."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield

@@ -1,4 +1,4 @@
-"""Checks whether a process with a loaded code location may fork, and finalizers that its forks must not run."""
+"""Check whether a process with a loaded code location may fork, and disable finalizers that its forks must not run."""
 
 import fcntl
 import gc

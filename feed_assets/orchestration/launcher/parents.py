@@ -84,7 +84,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Parent:
-    """A process that has loaded a code location in the state of one moment."""
+    """A process that has loaded a code location, and forks itself for each run of it."""
 
     load: str
     """The id of this load of the location."""

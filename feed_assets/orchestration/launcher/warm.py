@@ -49,7 +49,10 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
             super().launch_run(context)
 
     def _begin(self, run: dg.DagsterRun, fork: Fork) -> None:
-        """Let a fork start a run after its tag is written. Raise NoParent if the fork has ended."""
+        """Write the tag with the run's process, then let the fork start the run.
+
+        Raise NoParent if the fork has ended.
+        """
         self._instance.add_run_tags(run.run_id, {WORKER: f"{run.run_id} {fork.name}"})
         try:
             fork.go()

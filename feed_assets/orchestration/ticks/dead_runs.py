@@ -58,9 +58,9 @@ def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> N
 
     A repeated call changes nothing.
 
-    So resources are blocked only briefly if a run is killed, or a tick that has just claimed resources for a run. A run
-    in Dagster's queue has not begun: it loses its resources, and gets new ones when it starts. If it kept them, it
-    might wait in the queue for another run that itself waits for these resources.
+    So resources are blocked only briefly after a kill: of a run, or of a tick that has just claimed resources for a
+    run. A run in Dagster's queue has not begun: it loses its resources, and gets new ones when it starts. If it kept
+    them, it might wait in the queue for another run that itself waits for these resources.
     """
     if not targets():
         return

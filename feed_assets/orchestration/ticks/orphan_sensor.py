@@ -141,7 +141,7 @@ def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", sc
 
 
 def _cursors(ledger: Ledger) -> tuple[str, str]:
-    """Return the time of the last sweep's end ('' if it stopped halfway), and the claim after which to continue."""
+    """Return when the last sweep ended ('' if it stopped halfway), and after which claim the next sweep continues."""
     with ledger.read() as connection:
         return get_cursor(connection, _LOOKED) or "", get_cursor(connection, _STOPPED) or ""
 

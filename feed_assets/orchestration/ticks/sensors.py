@@ -40,7 +40,7 @@ WATCHES = (SINK, TOPICS, FOLD, WATCH, REPORT_CHECKS)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
-    """Return the sensors of a code location: `feeds`, `watch`, one for each event source, `pull` for pulled files."""
+    """Return the sensors of a code location: `feeds`, `watch`, one per event source, and `pull` if files are pulled."""
     is_pulled = any(isinstance(each, Foreign) and isinstance(each.intake, Pull) for each in declarations)
     events = map(_events_sensor, sorted(declared_sources(declarations)))
     return [*([_pull_sensor()] if is_pulled else []), feeds_sensor(), *events, _watch_sensor()]

@@ -29,7 +29,7 @@ from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 
 FAILING = "failing"
-"""The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
+"""The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<subject>`."""
 
 PROBLEM = "problem_of"
 """Attribute of a log record with the subject of a tick's problem. `feed-assets run` prints the subject."""
