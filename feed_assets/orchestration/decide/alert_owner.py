@@ -18,7 +18,7 @@ from feed_assets.orchestration.decide.undeclared import known_feeds
 
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
-    """Return the output feeds of a node, and the node's readers in the form of ledger queries.
+    """Return the output feeds of a node, and the node's readers in the form that ledger queries take.
 
     A foreign feed is its own output.
     """

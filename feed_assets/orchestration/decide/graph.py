@@ -96,7 +96,7 @@ class Graph:
 
     @cached_property
     def newer(self) -> dict[Feed, Feed]:
-        """Return the newest declared version of a feed for each of its older versions that are still declared."""
+        """Return the older versions of feeds that are still declared, each with the newest declared version."""
         return newer_versions(self.by_feed)
 
     def readers(self, node: Node) -> list[Node]:
@@ -146,7 +146,7 @@ class Graph:
         return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
 
     def datasets_of(self, source: str | None) -> list[Node]:
-        """Return the datasets whose runs an event source's sensor requests.
+        """Return the datasets whose runs are requested by the sensor of an event source.
 
         For None, return the datasets that read no event source. A dataset that reads tables of several sources belongs
         to the first one, so only one sensor requests its runs.

@@ -43,7 +43,7 @@ def _consumer(graph: Graph, node: Node) -> Consumer | None:
 
 
 def published(graph: Graph, retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
-    """Return the tables of all pipelines of a code location, by the names in our published events.
+    """Return the tables of a code location's pipelines, each with the pipeline's name in our published events.
 
     Event tables are left out, because others publish their events. Retired datasets are left out, too.
     """

@@ -46,7 +46,7 @@ class RequestedRuns:
 
 
 def place(graph: Graph, output: Partition, now: datetime, order: Order | None = None) -> Place:
-    """Return the place of an output in the queue, by default in the order of the settings."""
+    """Return the place of an output in the queue. By default, the settings decide the order."""
     rules = settings().history if order is None else replace(settings().history, order=order)
     return rules.place(end_of(graph.node(output.feed).partitions_def, output.key), now)
 

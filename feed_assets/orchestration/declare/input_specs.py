@@ -130,10 +130,11 @@ def foreign_feed(
             name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default the format.
-        metadata: Metadata for the UI. Their names must not begin with `feed_assets/`.
+        metadata: Metadata for the UI. Names must not begin with `feed_assets/`.
         owners: Owners for the UI: `team:ads`, or an e-mail address. The owners get reports about the effects of late
             data.
-        retention: History that the job `prune` keeps of this other team's feed; by default all of it.
+        retention: History of the feed that the job `prune` keeps, although another team writes the feed; by default all
+            of it.
         cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows.
         regions: The regions that are the keys of the partitions' second dimension, each with its own midnight.

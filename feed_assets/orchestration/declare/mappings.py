@@ -33,7 +33,7 @@ class TimeSpan(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def days(span: TimeSpan, zone: str, of: str) -> TimeSpan:
-    """Return the time that some dates take in `zone`: the dates that a span of time touches in the zone `of`."""
+    """Return the time of whole days in `zone`: the days with the dates that `span` has in the zone `of`."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return TimeSpan(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 

@@ -35,7 +35,7 @@ def _own(spec: dg.AssetSpec, run_id: str) -> Tags:
 
 
 def _input(record: dg.EventLogRecord | None) -> tuple[str, str]:
-    """Return event number and data version of an input's newest materialization of any partition."""
+    """Return the event number and data version of an input's newest materialization, whatever its partition."""
     materialization = record.asset_materialization if record else None
     if record is None or materialization is None:
         return NO_EVENT, NO_VERSION

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunTarget:
-    """The compute target that a run has, and why. `allocation` is the id of its resources in the ledger."""
+    """The compute target of a run, and the reason for this choice. `allocation` is the id of the run's resources."""
 
     allocation: str
     name: str

@@ -60,7 +60,7 @@ def _of_update(graph: Graph, node: Node, change: DatasetChange) -> dict[str, Any
 
 
 def _of_window(node: Node, address: WindowAddress) -> dict[str, Any]:
-    """Return the data of a window: its key, values by level of sub-partitions, time (UTC) and grain."""
+    """Return the data of a window: its key, its value at each level of sub-partitions, its time (UTC) and its grain."""
     window = window_of(node, address)
     return {
         "partition": address.key,

@@ -56,11 +56,10 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 def end_unused(instance: dg.DagsterInstance, ledger: Ledger, now: datetime) -> None:
     """Take resources of compute targets back if their run has ended, or did not begin in time.
 
-    A repeated call changes nothing.
-
-    So resources are blocked only briefly after a kill: of a run, or of a tick that has just claimed resources for a
-    run. A run in Dagster's queue has not begun: it loses its resources, and gets new ones when it starts. If it kept
-    them, it might wait in the queue for another run that itself waits for these resources.
+    So a killed run blocks its resources only briefly, and so does a tick that was killed after it claimed resources for
+    a run. A run in Dagster's queue has not begun: it loses its resources, and gets new ones when it starts. If it kept
+    them, it might wait in the queue for another run that itself waits for these resources. A repeated call changes
+    nothing.
     """
     if not targets():
         return

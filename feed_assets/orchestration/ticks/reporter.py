@@ -1,4 +1,4 @@
-"""Reports to Dagster that no run makes. Each sensor makes them from the log, starting at its stored position.
+"""Reports to Dagster about changes that no run reports. Each sensor reads the log from its stored position on.
 
 | a change of | is reported as | waits while |
 |---|---|---|
@@ -173,7 +173,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
 
 
 def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether a report by the newest update's own run is enough, so that this change needs no further report."""
+    """Return whether this change needs no report if the run that made the newest update has reported this update."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 

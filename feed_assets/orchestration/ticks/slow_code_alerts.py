@@ -63,10 +63,7 @@ def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
 
 
 def _slower(durations_by_pair: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
-    """Return the reason of each alert to open.
-
-    Its key is `<last table>|<first table>`: the alert's name without the kind.
-    """
+    """Return the reasons of the alerts to open, by the alert's name without its kind: `<last table>|<first table>`."""
     reasons: dict[str, str] = {}
     for (first, last), durations in durations_by_pair.items():
         comparison = compared(trend(durations))

@@ -123,7 +123,7 @@ class Tick:
     now: datetime
     budget: Budget
     source: str | None
-    """The event source of the sensor. None means all datasets and tables without an event source's sensor."""
+    """The event source of the sensor. None if the sensor belongs to no event source."""
     decided: list[tuple[DueOutput, Verdict]] = field(default_factory=list[tuple[DueOutput, Verdict]])
     busy: Collection[Partition] = ()
     """Outputs that were in progress before the decision."""

@@ -79,7 +79,7 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[LogEnt
 def _window(
     node: Node, change: LogEntry, at: Partition, data: int | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """Return the event for a transition.
+    """Return Dagster's event for a change of a window's state.
 
     A reopened window keeps its materialization, and gets an observation whose description shows the change. A feed's
     window always gets an observation, because the feed's updates are its materializations.
