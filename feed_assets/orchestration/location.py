@@ -74,8 +74,9 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     """Add automation for datasets: sensors, late re-runs, and an in-process executor by default.
 
-    Also add the job `prune_ledger`, the job `prune` if any feed has a retention, the job `catch_up` if there is a Kafka
-    topic, the job `compact` if a dataset has this option, and the sensor and jobs of subscriptions, if there are any.
+    Also add the job `prune_ledger`, and these jobs if they are needed: `prune` (a feed has a retention), `catch_up`
+    (there is a Kafka topic), and `compact` (a dataset has this option). If there are subscriptions, add their sensor
+    and jobs.
 
     Args:
         definitions: The datasets and feeds of a code location, and its other definitions.

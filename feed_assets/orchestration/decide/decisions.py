@@ -72,7 +72,7 @@ def verdicts(
 def due_of(
     graph: Graph, connection: sa.Connection, nodes: Iterable[Node], now: datetime, problems: dict[str, str]
 ) -> dict[Partition, Due]:
-    """Return the propagations and slices that each output with unconsumed events has to consume.
+    """Return what each output with unconsumed events has to consume: propagations and slices.
 
     The rules are the same as for decisions. If the needs of a dataset cannot be determined, its feed is added to
     `problems`.
@@ -285,7 +285,7 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
 
     Return None if its partition does not exist.
 
-    So no removed dynamic partition, moved start date or failing mapping fails the whole tick.
+    A removed dynamic partition, a moved start date or a failing mapping must not fail the whole tick.
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None

@@ -38,7 +38,7 @@ def need_of(graph: Graph, output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """Return the ends of an output's period, and of later periods, up to the last period with a check for late data.
+    """Return the ends of an output's period and of the following periods in which its late data are checked.
 
     Return no ends if no policy for late data depends on periods.
     """

@@ -25,7 +25,7 @@ from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, name
 from feed_assets.orchestration.decide.run_config import run_config_of
 
 PRIORITY = {"dagster/priority": "10"}
-"""The tag with the priority of runs of new partitions. Runs of history and backfills have 0, Dagster's default.
+"""The priority tag of runs that build new partitions. Runs of history and backfills have 0, Dagster's default.
 
 The tags of a backfill may set another priority.
 """

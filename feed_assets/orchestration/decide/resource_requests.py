@@ -133,7 +133,10 @@ def claimed(
 
 @dataclass
 class _Needs:
-    """Current needs of runs. A dataset's earlier runs are read once, and only if its needs are learned from them."""
+    """The resources that runs need now.
+
+    If the needs of a dataset are learned from its earlier runs, these runs are read once.
+    """
 
     connection: sa.Connection
     rooms: Rooms
@@ -164,7 +167,7 @@ class _Queue:
         self.blocks: dict[str, list[Partition]] = {}
 
     def of(self, graph: Graph, blocks: Blocks, needs: "_Needs", now: datetime) -> list[ResourceRequest]:
-        """Return a request for each block."""
+        """Return a request for resources for each block, which has the outputs of one run."""
         requests, sizes = list[ResourceRequest](), self.requested.sizes
         for block in blocks:
             resources = needs.of(graph.node(block[0].feed), max(sizes.get(each, 0) for each in block)).resources

@@ -99,7 +99,7 @@ def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tup
 def _numbers(partitions_def: dg.PartitionsDefinition[str], keys: Iterable[str]) -> dict[str, int]:
     """Return a number for each key of a dimension.
 
-    Numbers are consecutive if the dimension has no key between two keys.
+    Two keys get consecutive numbers if they are neighbours in the dimension.
     """
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {key: number for number, key in enumerate(partitions_def.get_partition_keys())}

@@ -1,7 +1,7 @@
 """Dagster's mappings by time, computed from one rule: an output needs an input if their windows overlap.
 
-Dagster computes the inputs of an output and the outputs of an input in different ways, and the two results disagree on
-days whose midnight occurs twice. So decisions of feed_assets use this module. Dagster's own graph still uses Dagster's
+Dagster computes inputs from an output, and outputs from an input, in different ways. The two results disagree on days
+whose midnight occurs twice. So decisions of feed_assets use this module. Dagster's own graph still uses Dagster's
 mapping. Mappings of other kinds, and mappings that users wrote, are not computed here: this module calls their own
 functions.
 """

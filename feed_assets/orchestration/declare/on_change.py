@@ -81,8 +81,8 @@ def on_change(
         The spec of the external asset, for `dg.Definitions(assets=[…])`.
 
     Raises:
-        InvalidDefinition: A value has a wrong type, the asset is not a dataset, foreign feed or state table, it never
-            has such a transition, grain or level, or a statement has a parameter that no change has.
+        InvalidDefinition: A value has a wrong type, the asset is not a dataset, foreign feed or state table, the asset
+            never has such a transition, grain or level, or a statement has a parameter without a value in any change.
     """
     upstream = Input(dataset).spec
     declared = declaration_of(upstream)

@@ -52,7 +52,7 @@ def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
 
 
 def _check_time(feed: Feed, partitions_def: Partitions, read: Input, declared: Declaration) -> None:
-    """Raise InvalidDefinition if a mapping by time lacks time partitions, or `only` has an unknown key."""
+    """Raise InvalidDefinition if an input is read by time but partitions have no time, or `only` has an unknown key."""
     if isinstance(declared, StateTable):
         _check_mapping(feed, declared, read)
     if (read.by_span or read.beyond) and times_of(partitions_def) is None:

@@ -7,7 +7,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.sub_partitions import Tracked, mapping_of, text_of
 
 JOINED = "."
-"""The separator of keys of several levels in one dimension of Dagster."""
+"""The separator between the keys of several levels that share one dimension in Dagster."""
 
 
 def levels_of(tracked: Tracked) -> tuple[str, ...]:
@@ -32,7 +32,10 @@ def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=256)
 def _joined(paths: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the paths of sub-partitions by joined key. Raise InvalidDefinition if two paths have the same key."""
+    """Return the paths of sub-partitions by their joined keys, such as `apac.sg`.
+
+    Raise InvalidDefinition if two paths have the same key.
+    """
     keys = [JOINED.join(mapping_of(path).values()) for path in paths]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise InvalidDefinition(

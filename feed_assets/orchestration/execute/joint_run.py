@@ -65,8 +65,8 @@ class Many:
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
         """Build every partition of the run.
 
-        If some are not built, raise the error that stopped the run (an outage, or the loss of its compute target), or
-        dg.Failure that names them.
+        If some are not built, raise a dg.Failure that names them, or the error that stopped the run: an outage, or the
+        loss of its compute target.
         """
         try:
             self._build(at_a_time, interrupted)

@@ -2,7 +2,7 @@
 
 | a change of | is reported as | waits while |
 |---|---|---|
-| an update | the newest valid update of its partition, unless its run has reported it last | that run is active |
+| an update | the newest valid update of its partition, unless its own run made the last report | that run is active |
 | an event of an event table | the event | |
 | a window of a state table, at the grain of its partitions | complete: its materialization; else an observation | |
 | an asset check that no run evaluates | its newest result | |

@@ -141,7 +141,7 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 @dataclass
 class _OnTheirWay:
-    """Problems of updates on their way to consumers: reasons of alerts, by the alert's name without its kind."""
+    """Reasons of alerts about updates that do not reach their consumers, by the alert's name without its kind."""
 
     stuck: dict[str, str] = field(default_factory=dict[str, str])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
