@@ -36,9 +36,9 @@ class OwnAlerts:
     now: datetime
 
     def has_feed(self, name: str) -> bool:
-        """Return whether this code location declares a feed, or no running code location does.
+        """Return True if this code location declares the feed, or if no running code location does.
 
-        Return True if `name` is not a feed name.
+        Also return True if `name` is not a feed name.
         """
         try:
             return Feed.parse(name) in self.graph.by_feed or name in self._abandoned

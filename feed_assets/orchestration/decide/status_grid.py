@@ -166,9 +166,9 @@ def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed
 def _with_stopped(
     connection: sa.Connection, nodes: Iterable[Node], shown_by_partition: Mapping[Partition, Shown]
 ) -> dict[Partition, Shown]:
-    """Mark tables whose load has stopped or lacks rows as an issue.
+    """Return the partitions, and show a table as an issue if its load has stopped or lacks rows.
 
-    Mark a table that was never loaded only if it is late.
+    A table that was never loaded is an issue only if it is late.
     """
     warned = _warned(connection, nodes)
     stopped = {feed: why for (feed, check), why in warned.items() if check == LOADED}

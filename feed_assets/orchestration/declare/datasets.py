@@ -205,7 +205,7 @@ def dataset_of(
 ) -> Dataset:
     """Return a dataset's declaration.
 
-    Raise InvalidDefinition if `by_events` is missing, or if it comes with `at_least`.
+    Raise InvalidDefinition if `by_events` is needed but missing, or if it is combined with `at_least`.
     """
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
