@@ -283,9 +283,8 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
     """Return what an output needs, or the reason why its needs are unknown.
 
-    Return None if its partition does not exist.
-
-    A removed dynamic partition, a moved start date or a failing mapping must not fail the whole tick.
+    Return None if its partition does not exist. A removed dynamic partition, a moved start date or a failing mapping
+    must not fail the whole tick.
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None

@@ -65,9 +65,8 @@ def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> di
 def run_spec_in(config: RunConfig) -> RunSpec:
     """Return the slices and the plan in a run's configuration.
 
-    Return BY_HAND if it has neither slices nor `consumes`.
-
-    Raise InvalidDefinition if the values are invalid or contradict each other.
+    Return BY_HAND if it has neither slices nor `consumes`. Raise InvalidDefinition if the values are invalid or
+    contradict each other.
     """
     kind = _kind(config)
     if not config.slices and not config.consumes:

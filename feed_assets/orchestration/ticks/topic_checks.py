@@ -198,9 +198,8 @@ def _behind(name: str, most: int) -> str:
 def _dead(ledger: Ledger, name: str) -> str:
     """Return the reason of the alert about a topic's dead letters that nobody has handled.
 
-    Return '' if there are none.
-
-    Count only the dead letters since the last tick, and store their total together with the position.
+    Return '' if there are none. Count only the dead letters since the last tick, and store their total together with
+    the position.
     """
     from feed_assets.kafka.dead_letters import Open, opened
     from feed_assets.sources.topic_events import clients_for, translated
