@@ -46,7 +46,7 @@ class _Edge(NamedTuple):
 
 
 def is_by_time(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> bool:
-    """Return whether this module computes a mapping itself: it does if the mapping relates time partitions."""
+    """Return whether this module computes a mapping itself: it does for Dagster's own mappings between time windows."""
     parts = by_dimension(child), by_dimension(parent)
     return any(_is_time(edge, *parts) for edge in _edges(mapping, child, parent))
 

@@ -29,7 +29,7 @@ PARTITIONS_WATCHED = 2000
 """Greatest number of watched partitions per dataset: the newest ones."""
 
 ALERTS = 200
-"""Greatest number of partitions per dataset that get an alert: the newest late ones.
+"""Greatest number of partitions per dataset that get a new alert: the newest late ones.
 
 The alert of the oldest of them states how many older partitions are late, too.
 """
