@@ -153,12 +153,12 @@ def load(
 
 def _changes(engine: Engine, table: str, state: TopicState, shapes: Shapes) -> TableChange:
     """Return the table's changes for schemas in order, as one. Raise InvalidShape or NotMigratable."""
-    made = list[str]()
+    all_statements = list[str]()
     for schema_id, shape in shapes.items():
         changed = change(engine, table, state, schema_id, shape)
-        made += changed.statements
+        all_statements += changed.statements
         state = changed.state
-    return TableChange(tuple(made), state)
+    return TableChange(tuple(all_statements), state)
 
 
 def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
