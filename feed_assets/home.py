@@ -19,22 +19,44 @@ OWNED = 0o600
 def home() -> Path:
     """Return the home folder: `DAGSTER_HOME` if it is set, else `.feed_assets` beside the project's `pyproject.toml`.
 
-    Outside a project, return `.feed_assets` in the current folder.
+    Outside a project, return `.feed_assets` in the current folder. Raise InvalidSetting if another user made it: its
+    `dagster.yaml` would run as this user.
     """
     if named := os.environ.get("DAGSTER_HOME"):
-        return Path(named).resolve()
-    project = project_here()
-    return ((project[1] if project else Path.cwd()) / ".feed_assets").resolve()
+        folder = Path(named).resolve()
+    else:
+        project = project_here()
+        folder = ((project[1] if project else Path.cwd()) / ".feed_assets").resolve()
+    if folder.is_dir() and not _is_trusted(folder, beside=folder.parent):
+        raise InvalidSetting(
+            f"the home folder {folder} belongs to the user {folder.lstat().st_uid}: expected this user "
+            f"({os.geteuid()}), because its dagster.yaml is code. Set DAGSTER_HOME to a folder of your own."
+        )
+    return folder
+
+
+def _is_trusted(place: Path, beside: Path) -> bool:
+    """Return whether a file or folder belongs to this user, to root, or to whoever owns the folder `beside`.
+
+    In a folder that all users share, such as /tmp, anybody may have put it there.
+    """
+    return place.lstat().st_uid in (os.geteuid(), 0, beside.stat().st_uid)
 
 
 def project_here() -> tuple[str, Path] | None:
     """Return the module and the folder of the project that contains the current folder.
 
-    Read the nearest `pyproject.toml` that names a module, as Dagster's `dg` and `dagster dev` do. Return None if there
-    is no such file. Raise InvalidSetting if a file on the way is not valid TOML.
+    Read the nearest `pyproject.toml` that names a module, as Dagster's `dg` and `dagster dev` do. Skip a file that
+    another user has put into a folder above: the module would run as this user. Return None if there is no such file.
+    Raise InvalidSetting if a file on the way is not valid TOML.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
-        if module := module_in(folder / "pyproject.toml"):
+        path = folder / "pyproject.toml"
+        if not path.is_file():
+            continue
+        if folder != Path.cwd() and not _is_trusted(path, beside=Path.cwd()):
+            say_once(f"{path} is skipped: it belongs to the user {path.lstat().st_uid}, and not to you")
+        elif module := module_in(path):
             return module, folder
     return None
 

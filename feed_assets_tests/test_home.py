@@ -1,10 +1,12 @@
 """Home folder: the one in the environment, else one beside the project's file, from any folder of the project."""
 
 import os
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,9 +27,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return below
 
 
-def test_below_a_project_the_home_is_that_of_the_project(folder: Path):
+@pytest.fixture
+def belongs_to_another(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Return a function that gives a file or folder to another user, as far as `lstat` shows."""
+    lstat, others = Path.lstat, set[Path]()
+    monkeypatch.setattr(Path, "lstat", lambda path: SimpleNamespace(st_uid=4711) if path in others else lstat(path))
+    return others.add
+
+
+def test_below_a_project_the_home_is_that_of_the_project_unless_another_user_put_it_there(
+    folder: Path, belongs_to_another: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+):
     (folder.parent / "pyproject.toml").write_text(PROJECT)
     assert home() == folder.parent / ".feed_assets"
+    belongs_to_another(folder.parent / "pyproject.toml")
+    assert home() == folder / ".feed_assets"
+    assert "pyproject.toml is skipped: it belongs to the user 4711, and not to you" in capsys.readouterr().err
 
 
 def test_a_file_that_names_no_module_is_no_project(folder: Path):
@@ -35,10 +50,17 @@ def test_a_file_that_names_no_module_is_no_project(folder: Path):
     assert home() == folder / ".feed_assets"
 
 
-def test_the_home_of_the_environment_takes_precedence(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_home_of_the_environment_takes_precedence_unless_it_is_another_users(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, belongs_to_another: Callable[[Path], None]
+):
     (folder.parent / "pyproject.toml").write_text(PROJECT)
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     assert home() == folder
+    belongs_to_another(folder)
+    with pytest.raises(
+        InvalidSetting, match=r"belongs to the user \d+: expected this user .* its dagster.yaml is code"
+    ):
+        home()
 
 
 @pytest.mark.parametrize("text", [b"[tool", b"\xff\xfe"])
