@@ -60,7 +60,7 @@ def to_pass_on(
     added = increment_base.added_to(connection, [(row.partition, row.id) for row in unchanged])
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in read.items()}
     at = updates.outputs_of(connection, unchanged)
-    adds = {row for row in unchanged if row.partition in added or at[row] != row.partition}
+    adds = {row for row in unchanged if at[row] != row.partition or _is_increment(row, added.get(row.partition))}
     event_by_row = {
         row: _without_new_data(row, at[row], ids, now, Operation.UPSERT if row in adds else Operation.OVERWRITE)
         for row, ids in incoming.items()
@@ -73,6 +73,11 @@ def to_pass_on(
     new = {row: each for row, each in event_by_row.items() if (each.partition, each.correlation_id) not in reached}
     moving = {at[row] for row in new}
     return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
+
+
+def _is_increment(row: UpdateRow, base: Pin | None) -> bool:
+    """Return whether an update has an increment's rows. A full load that was compacted also has a base: itself."""
+    return base is not None and (row.origin != updates.COMPACTED or base.start != base.update_id)
 
 
 def _at(pin: Pin) -> reached_tables.At:

@@ -17,7 +17,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import compacted_partitions, inbox, run_costs, update_changes, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.tables import update
+from feed_assets.ledger.tables import event, update
 from feed_assets.runs.deep_verification import published_of
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.revalidate import revalidate
@@ -98,6 +98,20 @@ def test_a_consumer_of_a_compacted_update_carries_on_its_propagation():
     with open_ledger(settings().ledger).read() as connection:
         assert [pin.update_id for pin in updates.consumed_by(connection, picked, world.newest(PICKED, DAY))] > [before]
     assert row_of(world.newest(PICKED, DAY), picked).correlation == row_of(before).correlation
+
+
+def test_an_event_passed_on_after_a_compaction_is_one_of_a_full_load():
+    world, _ = built()
+    world.run_until_idle()
+    picked = Partition(Feed.parse(PICKED), DAY)
+    after = compact_partition(services(), picked, SORTED).after
+    world.drop(RAW, DAY, rows(2, 1))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    query = sa.select(event.c.operation, event.c.context).where(event.c.feed == PICKED).order_by(event.c.sequence)
+    with open_ledger(settings().ledger).read() as connection:
+        [(first, _), (passed_on, context)] = connection.execute(query).all()
+    assert (first, passed_on) == ("OVERWRITE", "OVERWRITE")
+    assert after in context, "the event is about the compacted update"
 
 
 def test_events_of_a_pruned_base_return_if_the_compacted_update_is_invalidated(monkeypatch):
