@@ -74,7 +74,7 @@ def _is_old_batch() -> sa.ColumnElement[bool]:
 
 
 def _is_compaction() -> sa.ColumnElement[bool]:
-    """Return the condition that a compaction has published an update: its batches had the same rows."""
+    """Return the condition that a compaction has published an update: what it replaces has the same rows."""
     its_update = (update.c.feed == change.c.feed) & (update.c.partition == change.c.partition)
     its_update &= (update.c.id == change.c.subject) & (update.c.origin == updates.COMPACTED)
     is_new = sa.func.coalesce(change.c.before, updates.CLAIMED) == updates.CLAIMED

@@ -36,7 +36,7 @@ def base(connection: sa.Connection, output: Partition) -> Pin | None:
 
 
 def has_increments(connection: sa.Connection, output: Partition) -> bool:
-    """Return whether an increment was ever added to an update of an output."""
+    """Return whether an output ever had an update with a base: an increment, or a compaction."""
     of_output = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key)
     return connection.execute(sa.select(sa.exists().where(of_output, ADDS_TO))).scalar_one()
 

@@ -82,7 +82,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row and row.origin == COMPACTED:
-        return  # A compacted update needs no event or check result: its batches were published before.
+        return  # A compacted update needs no event or check result: what it replaces was published before.
     if row:
         announce(connection, row, now)
     if row and row.run:

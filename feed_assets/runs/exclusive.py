@@ -1,4 +1,4 @@
-"""Exclusive work on the batches of a partition.
+"""Exclusive work on a partition, such as a compaction or a revalidation.
 
 The work is recorded as a run, so that no other run builds the partition.
 """

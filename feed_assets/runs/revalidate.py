@@ -17,10 +17,10 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
 
     Invalid updates with the same rows, because one was compacted from the other, become valid, too, oldest first.
 
-    Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
-    builds the partition, because that run may read the same rows. The update becomes valid on the blackboard first. If
-    the process is killed then, the update is valid only there. The ledger records this when the call is repeated, or
-    when the update is found as the newest one.
+    Raise NotRevalidated if that is impossible. For a batch, and for a partition with increments or compactions, raise
+    AlreadyRunning while a run builds the partition, because that run may read or replace the same rows. The update
+    becomes valid on the blackboard first. If the process is killed then, the update is valid only there. The ledger
+    records this when the call is repeated, or when the update is found as the newest one.
     """
     with services.ledger.read() as connection:
         same_rows = compacted_partitions.invalid_with_same_rows(connection, partition, update_id)
@@ -75,7 +75,7 @@ def _refuse_passed(services: Services, recorded: Update) -> None:
 
 
 def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
-    """Return the partition that no run may build during the call: it holds the batch, or gets increments.
+    """Return the partition that no run may build during the call: it holds the batch, or its updates have bases.
 
     Return None if there is no such partition.
     """
