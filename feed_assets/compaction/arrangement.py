@@ -1,10 +1,9 @@
 """The arrangement of rows in files: few files, and sorted rows if wanted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.compact import check_sort_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,13 +29,6 @@ class Arrangement:
             return rows.coalesce(self.files)
         from feed_assets.spark.parse import column  # PySpark takes a second to load
 
-        _refuse_unknown(self.sort_by, rows.columns)
+        check_sort_by(self.sort_by, rows.columns)
         keys = [column(name) for name in self.sort_by]
         return rows.repartitionByRange(self.files, *keys).sortWithinPartitions(*keys)
-
-
-def _refuse_unknown(sort_by: Sequence[str], columns: Sequence[str]) -> None:
-    if unknown := [name for name in sort_by if name not in columns]:
-        raise InvalidDefinition(
-            f"`sort_by` of Compact names {unknown[0]!r}: expected one of the columns {', '.join(columns)}. Correct it."
-        )

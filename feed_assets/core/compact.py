@@ -1,10 +1,12 @@
 """The policy for the compaction of a dataset: when small files are merged, and how."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from feed_assets.core.argument_types import Positive
-from feed_assets.core.resources import MemoryText, bytes_of
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.resources import SizeText, bytes_of
 from feed_assets.core.typed import typed
 
 _EXCESS = 2
@@ -20,7 +22,7 @@ class Compact:
 
     Args:
         sort_by: The columns by which the rows of the new update are sorted. By default they have no order.
-        target: The approximate size of the new files, as Spark writes sizes, such as `256m`.
+        target: The approximate size of the new files, as a text in Spark's form: `256m` is 256 MB, `1g` is 1 GB.
         files: An update with fewer files stays as it is. For an appendable dataset, this is the least number of
             consecutive batches that are merged.
         when: `complete` waits until all windows of the partition are complete, for a dataset with `completeness`.
@@ -31,7 +33,7 @@ class Compact:
     """
 
     sort_by: tuple[str, ...] = ()
-    target: MemoryText = "256m"
+    target: SizeText = "256m"
     files: Positive = 2
     when: Literal["complete", "published"] = "complete"
 
@@ -42,6 +44,15 @@ class Compact:
     def files_for(self, size: int) -> int:
         """Return how many files an update of `size` bytes needs."""
         return max(1, -(-size // bytes_of(self.target)))
+
+
+def check_sort_by(sort_by: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise InvalidDefinition for a column that the rows do not have. As in Spark, case does not count."""
+    names = {name.lower() for name in columns}
+    if unknown := [name for name in sort_by if name.lower() not in names]:
+        raise InvalidDefinition(
+            f"`sort_by` has {unknown[0]!r}: expected columns of the rows: {', '.join(columns)}. Correct it."
+        )
 
 
 UNSORTED = Compact()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from feed_assets.core.argument_types import Positive, rule
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.examples import Example
 from feed_assets.core.typed import typed
 
 _MEMORY = re.compile("([1-9][0-9]{0,9})([mgt])")
@@ -14,8 +15,12 @@ _UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _PER_CORE = 512 << 20
 """The least memory of a core, in bytes. Spark starts no executor with less than 450 MiB."""
 
-MemoryText = Annotated[str, rule(_MEMORY.fullmatch, "memory as Spark writes it, such as 512m or 4g")]
+_OF_MEMORY, _OF_FILES = "memory as a text, such as '512m' or '4g'", "a size as a text, such as '256m' or '1g'"
+MemoryText = Annotated[str, Example("'512m'", _OF_MEMORY), rule(_MEMORY.fullmatch, _OF_MEMORY)]
 """An amount of memory in Spark's form, whose units are powers of 1024."""
+
+SizeText = Annotated[str, Example("'256m'", _OF_FILES), rule(_MEMORY.fullmatch, _OF_FILES)]
+"""A size of files in the same form."""
 
 
 def bytes_of(memory: str) -> int:

@@ -59,6 +59,7 @@ _OF_BOTH = ("key_prefix", "key", "name", "freshness_policy", "compute_kind")
 INSTEAD_OF_FOREIGN: Mapping[str, str] = {
     **dict.fromkeys([*INSTEAD, "code_version", "pool"], _NO_RUN),
     **{name: INSTEAD[name] for name in _OF_BOTH},
+    "compact": "the files belong to others. Declare compacted_copy(source, feed), and read the copy.",
     "deps": "no run here makes a foreign feed, so it waits for nothing. A dataset takes deps=.",
     "check_specs": "no run here makes a foreign feed. Datasets that read it take checks=.",
     "partition_mapping": INSTEAD["partition_mapping"].replace("among the inputs", "among the inputs of a dataset"),

@@ -4,7 +4,12 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from feed_assets.core.compact import check_sort_by
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.schemas import column_names
 from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.declarations import Dataset, Foreign
+from feed_assets.orchestration.declare.input_specs import Input
 from feed_assets.orchestration.execute.assets import feed_asset
 
 if TYPE_CHECKING:
@@ -12,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @typed
-def compacted_copy(source: dg.AssetSpec, feed: str, *, sort_by: tuple[str, ...] = ()) -> dg.AssetsDefinition:
+def compacted_copy(
+    source: dg.AssetSpec | dg.AssetsDefinition, feed: str, *, sort_by: tuple[str, ...] = ()
+) -> dg.AssetsDefinition:
     """Declare a dataset with the rows of another team's feed in few large files.
 
     It has the partitions of the feed. Spark chooses the size of the files
@@ -28,8 +35,14 @@ def compacted_copy(source: dg.AssetSpec, feed: str, *, sort_by: tuple[str, ...] 
 
     Raises:
         InvalidName: The copy's name is invalid or has no version.
-        InvalidDefinition: A value is of a wrong type, or the source is no feed.
+        InvalidDefinition: A value is of a wrong type, the source is no feed of others, or `sort_by` has a column that
+            the source does not have.
     """
+    read = Input(source)
+    try:
+        _check(read, sort_by)
+    except InvalidDefinition as error:
+        raise InvalidDefinition(f"compacted_copy({feed!r}): {error}") from None
 
     def copied(rows: "DataFrame") -> "DataFrame":
         from feed_assets.spark.parse import column  # PySpark takes a second to load
@@ -38,9 +51,21 @@ def compacted_copy(source: dg.AssetSpec, feed: str, *, sort_by: tuple[str, ...] 
 
     declare = feed_asset(
         feed,
-        inputs={"rows": source},
-        partitions_def=source.partitions_def,
-        description=f"The rows of {source.key.to_user_string()} in few large files.",
+        inputs={"rows": read},
+        partitions_def=read.spec.partitions_def,
+        description=f"The rows of {read.spec.key.to_user_string()} in few large files.",
         code_version=f"compacted copy by {', '.join(sort_by) or 'no column'}",
     )
     return declare(copied)
+
+
+def _check(source: Input, sort_by: tuple[str, ...]) -> None:
+    declared, name = source.declaration, source.spec.key.to_user_string()
+    if isinstance(declared, Dataset):
+        raise InvalidDefinition(
+            f"source is {name}, which our runs write: expected a feed of foreign_feed. Write compact=Compact(…) at the "
+            f"dataset {name} in place of a copy."
+        )
+    if not isinstance(declared, Foreign):
+        raise InvalidDefinition(f"source is {name}, which has no files: expected a feed of foreign_feed. Name one.")
+    check_sort_by(sort_by, column_names(declared.schema))
