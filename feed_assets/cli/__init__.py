@@ -23,6 +23,7 @@ from feed_assets.cli import (
     warehouse,
 )
 from feed_assets.cli.build import build
+from feed_assets.cli.compact_command import compact
 from feed_assets.cli.completion import completion, prepare
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
@@ -51,7 +52,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (infer, publish, upkeep.prune, upkeep.compact, upkeep.revalidate, retire, uses):
+for command in (infer, publish, upkeep.prune, compact, upkeep.revalidate, retire, uses):
     feed.app.command()(command)
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")

@@ -1,4 +1,4 @@
-"""`feed-assets feed prune`, `compact` and `revalidate`: commands that use the ledger and the settings' blackboard."""
+"""`feed-assets feed prune` and `revalidate`: commands that use the ledger and the settings' blackboard."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,11 +6,9 @@ import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.loaded_location import open_services, partition_of
-from feed_assets.cli.progress import announced, progress
 from feed_assets.cli.show import show
 from feed_assets.cli.terminal import echo
-from feed_assets.cli.views import CompactedView, PrunedView, RevalidatedView
-from feed_assets.core.batch_names import LEAST
+from feed_assets.cli.views import PrunedView, RevalidatedView
 from feed_assets.core.errors import NotOurs
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention, parse_age
@@ -62,35 +60,6 @@ def revalidate(
 
     result = revalidate(_services(), partition_of(feed, partition), update)
     show(RevalidatedView.model_validate(result), as_json, "it is valid again")
-
-
-def compact(
-    feed: FeedName,
-    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="By default all of them.")] = None,
-    least: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Combine only where at least N batches are in a row.")
-    ] = LEAST,
-    apply: Annotated[bool, typer.Option("--apply", help="Combine them. Without --apply nothing is written.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Combine batches of an appendable dataset, or list them. The rows stay the same, and no consumer runs."""
-    from feed_assets.compaction.batches import compact, partitions_of
-
-    services, parsed = _services(), Feed.parse(feed)
-    partitions = partitions_of(services, parsed)
-    chosen = partitions if partition is None else [partition_of(feed, partition)]
-    if not chosen or not {*chosen} <= {*partitions}:
-        raise NotOurs(
-            f"{partition_of(feed, partition or '')} has no batches that our runs wrote: expected a partition of an "
-            "appendable dataset. Nothing is combined."
-        )
-    with progress() as doing:
-        compacted = [
-            each for at in announced(chosen, doing, "looking at") for each in compact(services, at, least, apply=apply)
-        ]
-    summary = f"{len(compacted)} batches were made of {sum(len(each.batches) for each in compacted)}"
-    note = summary if apply or not compacted else f"{summary.replace('were', 'would be')}: add --apply"
-    show(CompactedView.each(compacted), as_json, note if compacted else f"no {least} batches are in a row")
 
 
 def _services() -> "Services":

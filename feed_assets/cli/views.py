@@ -179,6 +179,16 @@ class CompactedView(View):
     applied: bool
 
 
+class CompactedPartitionView(View):
+    """An update of a partition to be replaced by one with fewer files. `after` is the new update, if it exists."""
+
+    partition: Key
+    before: str
+    after: str = ""
+    files_before: int
+    files_after: int
+
+
 class DoneView(OfPartition):
     """An action on an update that a killed run left behind."""
 

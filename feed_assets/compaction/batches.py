@@ -12,6 +12,7 @@ from itertools import groupby
 
 import sqlalchemy as sa
 
+from feed_assets.compaction import blocking
 from feed_assets.compaction.rewriting import Rewriting
 from feed_assets.core.batch_names import LEAST, Numbers, numbers_in, version_of
 from feed_assets.core.compact import UNSORTED, Compact
@@ -59,9 +60,11 @@ def compact(
     compacted. An invalid batch that may become valid again is not compacted. The batches before it and after it become
     separate ranges.
 
-    Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
+    Raise AlreadyRunning while a run builds the partition, NotCompacted after a failed build or while a check blocks the
+    readers, and the errors of reading, writing and Spark.
     """
     reconcile.reconcile(services, output=parent)
+    blocking.refuse(services, parent)
     with services.ledger.read() as connection:
         groups = groups_of(connection, parent, least, by_size=by_size)
     compactions = [_compaction(services, parent, pins, policy) for pins in groups]

@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
+from feed_assets.compaction import blocking
 from feed_assets.compaction.batches import groups_of, is_range
 from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import DONE
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import closures, compacted, compacted_partitions, quality, runs
+from feed_assets.ledger import closures, compacted, compacted_partitions, runs, updates
 from feed_assets.ledger.states.window_queries import stored_windows
 
 PAUSE = timedelta(hours=1)
@@ -35,17 +36,21 @@ def due(
     A partition is not due while it is built, after failed builds, while a check blocks its readers, while it is closed,
     or, with `when="complete"`, while one of its windows is not complete.
     """
-    partitions = _with_batches(connection, feed, policy) if is_appendable else _with_files(connection, feed, policy)
+    if is_appendable:
+        partitions = _with_batches(connection, feed, policy)
+    else:
+        partitions = [row.partition for row in fitting(connection, feed, policy)]
     if policy.when == "complete":
         partitions = _complete(connection, {each: [*windows_of(each)] for each in partitions})
-    blocked = {each.output for each in (*runs.running(connection), *runs.open_attempts(connection, partitions))}
-    blocked |= {*quality.failed(connection, partitions), *closures.closed(connection, partitions)}
+    blocked = {each.output for each in runs.running(connection)}
+    blocked |= {*blocking.reasons(connection, partitions), *closures.closed(connection, partitions)}
     return [each for each in partitions if each not in blocked and not _was_interrupted(connection, each, now)]
 
 
-def _with_files(connection: sa.Connection, feed: Feed, policy: Compact) -> list[Partition]:
+def fitting(connection: sa.Connection, feed: Feed, policy: Compact) -> list[updates.UpdateRow]:
+    """Return the newest updates of a dataset's partitions that have the files and bytes for a compaction."""
     rows = compacted_partitions.candidates(connection, feed, policy.files)
-    return [row.partition for row in rows if policy.is_due(row.files or 0, row.size or 0)]
+    return [row for row in rows if policy.is_due(row.files or 0, row.size or 0)]
 
 
 def _with_batches(connection: sa.Connection, feed: Feed, policy: Compact) -> list[Partition]:

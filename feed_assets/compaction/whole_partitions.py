@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from feed_assets.compaction import blocking
 from feed_assets.compaction.rewriting import Rewriting
 from feed_assets.core.compact import Compact
 from feed_assets.core.errors import NotAsDeclared, UpdateChanged
@@ -37,13 +38,12 @@ def compact_partition(
 ) -> CompactedPartition | None:
     """Replace a partition's newest update by one with the same rows, and return both. Return None if it is not due.
 
-    Raise AlreadyRunning while a run builds the partition, PartitionClosed, UpdateChanged if another update was
-    published or this one was invalidated meanwhile, and the errors of reading, writing and Spark.
+    Raise AlreadyRunning while a run builds the partition, PartitionClosed, NotCompacted after a failed build or while a
+    check blocks the readers, UpdateChanged if another update was published or this one was invalidated meanwhile, and
+    the errors of reading, writing and Spark.
     """
     reconcile.reconcile(services, output=partition)
-    with services.ledger.read() as connection:  # A successful run ends the count of failed builds.
-        if runs.open_attempts(connection, [partition]):
-            return None
+    blocking.refuse(services, partition)
     with alone(services, partition, dagster_run) as run_id:
         update, pinned = pin(services, partition, None)
         with services.ledger.read() as connection:

@@ -283,6 +283,10 @@ class FunctionWrong(FunctionFailed):
     """A user's function or check raised an error that a retry would raise again: its code or data must change."""
 
 
+class NotCompacted(FeedAssetsError):
+    """A partition is not compacted: its last build failed, or a check blocks its readers."""
+
+
 class AlreadyRunning(FeedAssetsError):
     """Another run builds this partition; the message names it."""
 

@@ -165,7 +165,7 @@ def test_show_and_get_of_a_batched_partition_name_the_batches_option(feed, board
 
 
 @pytest.mark.parametrize("where", [["sales/nothing/v1.0"], ["ads/shown/v1.0", "2019-11-24/men"]])
-def test_compact_refuses_partitions_without_own_batches(feed, where):
+def test_compact_refuses_feeds_without_own_updates(feed, where):
     code, _, err = feed("compact", *where)
     assert code == 1
-    assert "has no batches that our runs wrote: expected a partition of an appendable dataset" in err
+    assert "has no update that our runs wrote: expected a dataset of ours. Nothing is compacted." in err
