@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feed_assets.cli import update_notes
 from feed_assets.cli.feed import AsJson, PartitionKey
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
@@ -234,7 +235,8 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         newest, gone = batch_sets.newest(connection, [output]).get(output), updates.gone(connection, output)
         fields = _ledger_facts(connection, output)
         late = expected_cursor.late(connection, [output])
-    notes = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
+        notes = update_notes.compaction(connection, newest)
+    notes += [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
     notes += _queued(graph, output) if "requested" in fields else []
     notes += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
     notes += late.values() if newest is None else []

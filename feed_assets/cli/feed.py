@@ -1,6 +1,5 @@
 """`feed-assets feed`: look at, copy and invalidate updates of any File Feed on any blackboard."""
 
-from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -8,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feed_assets.cli import views
+from feed_assets.cli import update_notes, views
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph, partition_of
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.cli.terminal import echo
 from feed_assets.core.batch_names import held_by
-from feed_assets.core.errors import InvalidName, LedgerUnavailable, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
+from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.feeds import Feed, Partition, is_update_id, parse_update_id
 
 if TYPE_CHECKING:
     from feed_assets.feeds.blackboard import Blackboard
@@ -89,7 +88,7 @@ def list_feeds(
     feed_partition = partition_of(feed, partition)
     if all_batches:
         return say(views.BatchView.of_set(batch_set.latest(board, feed_partition)), as_json)
-    return say(views.HistoryView.each(read.history(board, feed_partition)), as_json)
+    return say(update_notes.history(board, feed_partition, is_ours=_is_of_settings(board)), as_json)
 
 
 def _unknown(board: "Blackboard", module: str | None, name: str | None) -> list[Values]:
@@ -128,9 +127,10 @@ def show(
         note += f"; {len(reading.replaced)} are read as part of a combined batch instead" if reading.replaced else ""
         set_view = views.ShownSetView.model_validate(reading)
         return say(set_view.model_copy(update={"newer_versions": newer}), as_json, note)
-    history, newest = views.HistoryView.each(read.history(board, feed_partition)), read.latest(board, feed_partition)
+    is_ours, newest = _is_of_settings(board), read.latest(board, feed_partition)
+    history = update_notes.history(board, feed_partition, is_ours=is_ours)
     _refuse_batches(newest)
-    left_out, needed = _went_without(board, newest.update) if newest.update else ((), 0)
+    left_out, needed = update_notes.went_without(newest.update, is_ours=is_ours) if newest.update else ((), 0)
     note = f"it was built without {len(left_out)} of {needed} partitions of its inputs" if left_out else ""
     fields = {"newer_versions": newer, "went_without": left_out, "history": history}
     return say(views.FeedReadingView.model_validate(newest).model_copy(update=fields), as_json, note)
@@ -143,19 +143,6 @@ def _refuse_batches(reading: "Reading") -> None:
             f"{reading.partition} has no update of its own, but {len(reading.skipped)} batches, such as "
             f"{reading.skipped[0].id}: add --batches to read these."
         )
-
-
-def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
-    """Return, from the ledger, the inputs that one of our updates was built without, and how many inputs it needed."""
-    from feed_assets.ledger import updates
-
-    if not _is_of_settings(board):
-        return (), 0
-    with suppress(LedgerUnavailable), ledger_of_settings(makes=False).read() as connection:
-        update_row = updates.find(connection, update.partition, update.id)
-        left_out = update_row.went_without if update_row else ()
-        return left_out, len(left_out) + len(updates.consumed_by(connection, update.partition, update.id))
-    return (), 0
 
 
 @app.command()

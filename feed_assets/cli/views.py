@@ -54,13 +54,17 @@ class UpdateView(OfPartition):
 
 
 class HistoryView(View):
-    """An update of a partition: a valid one with files, or an invalid one with a reason."""
+    """An update of a partition: a valid one with files, or an invalid one with a reason.
+
+    `compacted_from` is the update with the same rows that a compaction replaced by this one.
+    """
 
     id: str
     valid: Annotated[bool, BeforeValidator(lambda files: files is not None)] = Field(False, validation_alias="files")
     files: Count | None = None
     bytes: int | None = Field(None, validation_alias="size")
     reason: str = ""
+    compacted_from: str = ""
 
 
 class BatchView(View):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -21,6 +22,7 @@ from feed_assets_tests.support.appended_world import OUTPUT, SALES, compacted_ro
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, UNLUCKY, chain, rows
 from feed_assets_tests.support.versioned_shop import Shop
 
+explain = import_module("feed_assets.cli.explain")  # The package has the command of this name.
 SORTED = Compact(sort_by=("k",), files=1)
 SUMS_FEED = Feed.parse(SUMS)
 BOTH = [Partition(SUMS_FEED, key) for key in (DAY, NEXT_DAY)]
@@ -38,10 +40,11 @@ def command(home, monkeypatch, capsys):
     rewritten = Services.of(settings(), lambda: PlainMaker(give))
     monkeypatch.setattr(compact_command, "open_services", lambda **_: rewritten)
 
-    def run(world, *arguments):
+    def run(world, *arguments, of=("feed", "compact")):
         graph = Graph(world.definitions.resolve_asset_graph())
         monkeypatch.setattr(compact_command, "load_graph", lambda module: graph)
-        monkeypatch.setattr(sys, "argv", ["feed-assets", "feed", "compact", *arguments])
+        monkeypatch.setattr(explain, "load_graph", lambda module: graph)
+        monkeypatch.setattr(sys, "argv", ["feed-assets", *of, *arguments])
         with pytest.raises(SystemExit) as ended:
             sys.exit(main())
         return ended.value.code or 0, *capsys.readouterr()
@@ -83,6 +86,20 @@ def test_a_partition_is_compacted_by_hand_although_its_windows_are_not_complete(
     code, out, _ = command(world, SUMS)
     assert out.splitlines()[-1] == "1 partitions would be compacted: add --apply"
     assert command(world, SUMS, "--least", "2")[1].startswith("no newest update"), "each has one file"
+
+
+def test_show_and_explain_name_the_update_that_was_compacted(command):
+    world = built(compact=SORTED)
+    before = world.newest(SUMS, DAY)
+    command(world, SUMS, DAY, "--apply")
+    after = world.newest(SUMS, DAY)
+    for of in (["feed", "show"], ["feed", "ls"]):
+        shown = json.loads(command(world, SUMS, DAY, "--json", of=of)[1])
+        history = shown["history"] if of[1] == "show" else shown
+        assert {each["id"]: each["compacted_from"] for each in history} == {after: before, before: ""}
+    reason = json.loads(command(world, SUMS, DAY, "--json", of=["explain"])[1])["reason"]
+    assert f"its update {after} was compacted from {before}, with the same rows" in reason
+    assert "compacted" not in command(world, SUMS, NEXT_DAY, of=["explain"])[1]
 
 
 def test_blocked_partitions_are_left_out_by_hand_and_by_the_job(command):
@@ -127,6 +144,7 @@ def test_batches_are_compacted_by_hand_in_the_order_of_the_dataset_and_not_while
     report(OUTPUT, "passed")
     code, out, _ = command(world, str(SALES), "", "--least", "2", "--apply")
     assert (code, out.splitlines()[-1], len(held())) == (0, "1 batches were made of 3", 1)
+    assert " was compacted from older batches" in command(world, str(SALES), of=["explain"])[1]
     assert [recipe.transform.sort_by for recipe in command.recipes] == [("key",)]
 
 

@@ -1,0 +1,51 @@
+"""Facts of the ledger that `feed ls`, `feed show` and `explain` print beside an update: compactions, missing inputs."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from feed_assets.cli.loaded_location import ledger_of_settings
+from feed_assets.cli.views import HistoryView
+from feed_assets.core.errors import LedgerUnavailable
+from feed_assets.core.feeds import Partition, Update
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.ledger.updates import UpdateRow
+
+
+def history(board: "Blackboard", partition: Partition, *, is_ours: bool) -> tuple[HistoryView, ...]:
+    """Return all updates of a partition. Only the ledger of our own blackboard has their compactions."""
+    from feed_assets.feeds import read
+    from feed_assets.ledger import compacted_partitions
+
+    replaced = dict[str, str]()
+    if is_ours:
+        with suppress(LedgerUnavailable), ledger_of_settings(makes=False).read() as connection:
+            replaced = compacted_partitions.replaced_updates(connection, partition)
+    updates = HistoryView.each(read.history(board, partition))
+    return tuple(each.model_copy(update={"compacted_from": replaced.get(each.id, "")}) for each in updates)
+
+
+def compaction(connection: "Connection", newest: "UpdateRow | None") -> list[str]:
+    """Return a note about what the newest update of a partition was compacted from, if it is a compaction."""
+    from feed_assets.ledger import compacted_partitions, updates
+
+    if newest is None or newest.origin != updates.COMPACTED:
+        return []
+    replaced = compacted_partitions.replaced_updates(connection, newest.partition).get(newest.id, "older batches")
+    return [f"its update {newest.id} was compacted from {replaced}, with the same rows"]
+
+
+def went_without(update: Update, *, is_ours: bool) -> tuple[tuple[str, ...], int]:
+    """Return, from the ledger, the inputs that one of our updates was built without, and how many inputs it needed."""
+    from feed_assets.ledger import updates
+
+    if not is_ours:
+        return (), 0
+    with suppress(LedgerUnavailable), ledger_of_settings(makes=False).read() as connection:
+        update_row = updates.find(connection, update.partition, update.id)
+        left_out = update_row.went_without if update_row else ()
+        return left_out, len(left_out) + len(updates.consumed_by(connection, update.partition, update.id))
+    return (), 0
