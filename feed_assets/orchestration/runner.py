@@ -84,8 +84,8 @@ class Runner:
     """A function that waits for some seconds."""
     _steps: Counter[str] = field(default_factory=Counter[str])
     """Counts of ticks, of requested runs, and of started runs."""
-    _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
-    """Counts of this driver's runs that ended without a real attempt to build, by assets and partition."""
+    _in_vain: Counter[tuple[str, ...]] = field(default_factory=Counter[tuple[str, ...]])
+    """Counts of this driver's runs that ended without a real attempt to build, by `_subject` of their request."""
 
     def run_once(self) -> int:
         """Tick once. Return the number of effects (runs, reports, moved cursors).
@@ -262,7 +262,7 @@ class Runner:
         the same request might be run forever, because a tick may take longer than the longest wait between two
         requests.
         """
-        whose = (str(request.asset_selection), request.partition_key or str(request.partition_key_range))
+        whose = _subject(request)
         if self._in_vain[whose] >= settings().max_attempts:
             return self._leave_out()
         tags = {SENSOR: sensor}
@@ -385,6 +385,13 @@ def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
     beats = {name: status.last_heartbeat for name, status in instance.get_daemon_statuses().items()}
     oldest = utc_now().timestamp() - ALIVE_SECONDS
     return sorted(name for name, beat in beats.items() if beat and beat.timestamp > oldest)
+
+
+def _subject(request: dg.RunRequest) -> tuple[str, ...]:
+    """Return what a request is for: assets and a partition, or a job and its tags, such as the dataset to compact."""
+    if request.job_name:
+        return request.job_name, *(f"{name}={value}" for name, value in sorted(request.tags.items()))
+    return str(request.asset_selection), request.partition_key or str(request.partition_key_range)
 
 
 def _is_no_problem(record: LogRecord) -> bool:
