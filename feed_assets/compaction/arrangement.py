@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from feed_assets.core.compact import check_sort_by
+from feed_assets.core.compact import Compact, check_sort_by
+from feed_assets.core.resources import bytes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
 ROWS = "rows"
 """The name of the input whose rows are arranged."""
+
+_READ_BY_A_TASK = 128 << 20
+"""The most bytes that a task of Spark reads (`spark.sql.files.maxPartitionBytes`)."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,19 @@ class Arrangement:
 
     sort_by: tuple[str, ...]
     files: int
+    is_spread: bool = False
+    """True if rows without an order are shuffled, because each task of Spark reads more than a file is to have."""
+
+    @classmethod
+    def of(cls, policy: Compact, size: int) -> "Arrangement":
+        """Return the arrangement of `size` bytes by a policy."""
+        files = policy.files_for(size)
+        return cls(policy.sort_by, files, is_spread=files > 1 and bytes_of(policy.target) < _READ_BY_A_TASK)
 
     def __call__(self, rows: "DataFrame") -> "DataFrame":
         """Return the rows in their new order and parts."""
         if not self.sort_by:
-            return rows.coalesce(self.files)
+            return rows.repartition(self.files) if self.is_spread else rows.coalesce(self.files)
         from feed_assets.spark.parse import column  # PySpark takes a second to load
 
         check_sort_by(self.sort_by, rows.columns)

@@ -61,6 +61,6 @@ class Rewriting:
     def _task(self, read: Sequence[Update]) -> Task:
         """Return the task that copies all rows."""
         feed, size = self.partition.feed, sum(each.size for each in read)
-        arrange = Arrangement(self.policy.sort_by, self.policy.files_for(size))
+        arrange = Arrangement.of(self.policy, size)
         recipe = Recipe(feed, (RecipeInput(ROWS, feed, is_appendable=self.into != self.partition),), arrange)
         return Task(recipe, self.partition, {ROWS: read}, {}, BY_HAND)

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from feed_assets import Compact, Completeness, compacted_copy, feed_asset, foreign_feed, report_state
+from feed_assets.compaction.arrangement import Arrangement
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.stores import local_root
@@ -90,6 +91,20 @@ def test_files_of_a_complete_day_are_merged_and_sorted_and_its_windows_stay_comp
     assert (new.origin, new.version) == ("compacted", old.version)
     assert (state_of_day(), transitions()) == ("complete", seen)
     assert world.run_until_idle() == []
+
+
+def test_files_have_about_the_target_size_with_and_without_an_order(spark, tmp_path):
+    rows = spark.range(600_000).selectExpr("id", "rand(1) AS price").repartition(12)
+    rows.write.parquet(str(tmp_path / "small"))
+    size = sum(each.stat().st_size for each in (tmp_path / "small").glob("*.parquet"))
+    for sort_by in ((), ("price",)):
+        arrange = Arrangement.of(Compact(sort_by=sort_by, target="1m"), size)
+        merged = arrange(spark.read.parquet(str(tmp_path / "small")))
+        folder = tmp_path / f"merged-{sort_by}"
+        merged.write.parquet(str(folder))
+        sizes = [each.stat().st_size / (1 << 20) for each in folder.glob("*.parquet")]
+        assert len(sizes) > 4
+        assert all(1 / 1.5 < each < 1.5 for each in sizes), sizes
 
 
 def test_a_compacted_copy_of_a_foreign_feed_has_its_rows_sorted_in_few_files(spark):
