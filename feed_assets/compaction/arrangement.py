@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 ROWS = "rows"
 """The name of the input whose rows are arranged."""
 
+ROW_GROUP = 8 << 20
+"""The size of row groups in sorted files. A reader skips groups by their first and last values: smaller ones skip more.
+
+A query for one row of a file of 24 MB took 25 ms of CPU with Spark's 128 MB, and 10 ms with 8 MB.
+"""
+
 _READ_BY_A_TASK = 128 << 20
 """The most bytes that a task of Spark reads (`spark.sql.files.maxPartitionBytes`)."""
 

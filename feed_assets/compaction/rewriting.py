@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from feed_assets.compaction.arrangement import ROWS, Arrangement
+from feed_assets.compaction.arrangement import ROW_GROUP, ROWS, Arrangement
 from feed_assets.core.compact import Compact
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import BY_HAND
@@ -62,5 +62,6 @@ class Rewriting:
         """Return the task that copies all rows."""
         feed, size = self.partition.feed, sum(each.size for each in read)
         arrange = Arrangement.of(self.policy, size)
-        recipe = Recipe(feed, (RecipeInput(ROWS, feed, is_appendable=self.into != self.partition),), arrange)
+        rows = RecipeInput(ROWS, feed, is_appendable=self.into != self.partition)
+        recipe = Recipe(feed, (rows,), arrange, row_group=ROW_GROUP if arrange.sort_by else None)
         return Task(recipe, self.partition, {ROWS: read}, {}, BY_HAND)

@@ -91,6 +91,8 @@ class Recipe:
     """
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key figures: SQL aggregates of the rows by name. They only serve to show the effect of a re-run."""
+    row_group: int | None = field(default=None, repr=False)
+    """The size of Parquet's row groups in bytes. None means Spark's own."""
 
     is_appendable: bool = False
     """True if each increment is written as a batch of its partition."""

@@ -54,7 +54,7 @@ class SparkMade:
         rows, measured = self.frames.rows, observable(self.frames.rows, self._measured)
         at, time = (self.board, partition, update_id), recipe.event_time
         with naming_sql(recipe, rows):
-            return write(rows, *at, event_time=time, counting=counting, measured=measured)
+            return write(rows, *at, event_time=time, counting=counting, measured=measured, row_group=recipe.row_group)
 
     @property
     def _measured(self) -> dict[str, str]:

@@ -47,21 +47,22 @@ def write(
     counting: Counting | None = None,
     measured: Mapping[str, str] = NOTHING,
     files: int | None = None,
+    row_group: int | None = None,
 ) -> Written:
     """Write Parquet parts under an empty claimed update. The caller writes the manifest.
 
     `event_time` names a timestamp column. The same pass counts the rows of each window by `counting`, and computes the
     SQL aggregates `measured`, by name (see `observable`). `files` is the greatest number of parts, and of tasks that
-    compute them. An empty frame is one part. Raise UpdateAbandoned if the update's prefix is not empty before the
-    write, or if it does not have the parts of exactly one job after the write. After any exception, never publish under
-    this id.
+    compute them. `row_group` is the size of Parquet's row groups in bytes. An empty frame is one part. Raise
+    UpdateAbandoned if the update's prefix is not empty before the write, or if it does not have the parts of exactly
+    one job after the write. After any exception, never publish under this id.
     """
     observation = Observation()
     narrowed = with_shown(df.coalesce(files) if files else df)
     # Observe in the last step before the write, so that rows of failed and repeated task attempts do not count.
     aggregates = _statistics(df.sparkSession, df.schema, event_time, counting)
     observed = narrowed.observe(observation, *aggregates, *_measured(df.sparkSession, tuple(measured.items())))
-    _save(observed.drop(SHOWN), board, partition, update_id)
+    _save(observed.drop(SHOWN), board, partition, update_id, row_group)
     values = observation.get
     result = written(board, partition, update_id, df.schema, values)
     result = replace(result, observed={name: values[f"{_MEASURED}{name}"] for name in measured})
@@ -97,9 +98,10 @@ def written(
     )
 
 
-def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: str) -> None:
+def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: str, row_group: int | None) -> None:
     path = f"{partition.path}/{update_id}"
-    writer = frame.write.mode("error").options(**_COMMITTER, **WRITTEN)
+    sized = {"parquet.block.size": str(row_group)} if row_group else NOTHING
+    writer = frame.write.mode("error").options(**_COMMITTER, **WRITTEN, **sized)
     try:
         writer.parquet(spark_path(board.url, path))
     except AnalysisException as error:

@@ -1,19 +1,23 @@
 """Compaction on Spark: few files with sorted rows, the same digest, and windows that stay as they were."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
 from feed_assets import Compact, Completeness, compacted_copy, feed_asset, foreign_feed, report_state
+from feed_assets.compaction import rewriting
 from feed_assets.compaction.arrangement import Arrangement
+from feed_assets.compaction.whole_partitions import compact_partition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import window_queries
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets_tests.support import sum_projects
 from feed_assets_tests.support.sum_projects import harness
@@ -34,10 +38,14 @@ def closing():
     sum_projects.opened.close()
 
 
-def files_of(world, feed: str) -> list:
+def keys_of(world, feed: str) -> list:
     with open_ledger(settings().ledger).read() as connection:
         recorded = updates.recorded(connection, Partition(Feed.parse(feed), DAY), world.newest(feed, DAY))
-    return [pq.read_table(local_root(settings().blackboard) / each.key) for each in recorded.files]
+    return [local_root(settings().blackboard) / each.key for each in recorded.files]
+
+
+def files_of(world, feed: str) -> list:
+    return [*map(pq.read_table, keys_of(world, feed))]
 
 
 def state_of_day() -> str:
@@ -105,6 +113,23 @@ def test_files_have_about_the_target_size_with_and_without_an_order(spark, tmp_p
         sizes = [each.stat().st_size / (1 << 20) for each in folder.glob("*.parquet")]
         assert len(sizes) > 4
         assert all(1 / 1.5 < each < 1.5 for each in sizes), sizes
+
+
+def test_sorted_files_have_small_row_groups_that_readers_skip(spark, monkeypatch):
+    raw = foreign_feed(RAW, schema="id int", partitions_def=DAYS)
+    own = feed_asset(str(OWN), partitions_def=DAYS, inputs={"raw": raw})(lambda raw: raw.repartition(4))
+    world = harness(raw, own, maker=None, now=lambda: NOW)
+    world.drop(RAW, DAY, "\n".join(["id", *map(str, range(3_000)), ""]))
+    world.run_until_idle()
+    monkeypatch.setattr(rewriting, "ROW_GROUP", 1 << 10)
+    assert compact_partition(Services.of(settings()), Partition(OWN, DAY), Compact(sort_by=("id",)))
+    [table] = files_of(world, str(OWN))
+    assert table.num_rows == 3_000
+    [key] = keys_of(world, str(OWN))
+    groups = pq.ParquetFile(key).metadata
+    columns = [groups.row_group(number).column(0).statistics for number in range(groups.num_row_groups)]
+    assert len(columns) > 3
+    assert all(one.max < other.min for one, other in pairwise(columns))
 
 
 def test_a_compacted_copy_of_a_foreign_feed_has_its_rows_sorted_in_few_files(spark):
