@@ -30,8 +30,8 @@ def home() -> Path:
     if folder.is_dir() and not _is_trusted(folder, beside=folder.parent):
         raise InvalidSetting(
             f"the home folder {folder} belongs to the user {folder.lstat().st_uid}: expected this user "
-            f"({os.geteuid()}), because its dagster.yaml is code. Run this as its owner, or set DAGSTER_HOME to a folder "
-            "of your own."
+            f"({os.geteuid()}), because its dagster.yaml is code. Run this as its owner, or set DAGSTER_HOME to a "
+            "folder of your own."
         )
     return folder
 
