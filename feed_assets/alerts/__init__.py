@@ -23,6 +23,7 @@ from urllib.parse import unquote
 from pydantic import SecretStr
 
 from feed_assets.alerts.by_apprise import Apprise, services
+from feed_assets.alerts.channel_failures import due_notices, failures_of, lanes_of, record, remove, remove_solved
 from feed_assets.alerts.mail_clients import MailClient, TlsMailClient
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
 from feed_assets.core.message_words import excerpt, reason_of
@@ -82,13 +83,17 @@ def _title(notice: Notice) -> str:
 def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:
     """Deliver notices that were not delivered yet: at least one per channel, more until the time is over.
 
-    If a channel refuses a notice, this is logged and the next tick tries again. The other channels continue.
+    If a channel refuses a notice, this is logged, and the notice is tried again after a pause. The other notices and
+    channels continue. A channel that is down gets nothing until its pause is over.
     """
     with ledger.read() as connection:
         notices = alerts.undelivered(connection, channels)
+        failures = failures_of(connection, channels)
+    remove_solved(ledger, notices, failures)
+    due = due_notices(notices, failures, now)
     for name in channels:
         failed: set[str] = set()
-        for at, notice in enumerate(notice for notice in notices if notice.channel == name):
+        for at, notice in enumerate(notice for notice in due if notice.channel == name):
             if at and out_of_time():
                 break
             if notice.name in failed:  # "resolved" must not arrive before "opened".
@@ -97,16 +102,19 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_
                 failed.add(notice.name)
                 if isinstance(error, AlertChannelDown):
                     break
+            else:
+                remove(ledger, [failures[lane] for lane in lanes_of(notice) if lane in failures])
 
 
 def _delivery_error(
     ledger: Ledger, channels: Mapping[str, Channel], notice: Notice, now: datetime, out_of_time: Callable[[], bool]
 ) -> AlertNotDelivered | None:
-    """Deliver a notice to its channel and record it. Return the error if the delivery fails."""
+    """Deliver a notice to its channel and record it. Record and return the error if the delivery fails."""
     try:
         _in_time(channels[notice.channel], notice, now, out_of_time)
     except AlertNotDelivered as error:
         _log.warning("Alert %s, %s, is not delivered and will be tried again: %s", notice.name, notice.state, error)
+        record(ledger, notice, error, now)
         return error
     alerts.delivered(ledger, notice, channels)
     return None

@@ -78,7 +78,8 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
         ]
     problems += [line for outcome in read for line in (*_lines(outcome.problems), *_lines(outcome.waits))]
     with open_instance() as instance:
-        return announced, [*problems, *_lines(publish_events(services, graph, instance, lambda: False))]
+        failed_sinks = publish_events(services, graph, instance, lambda: False, now=services.now(), again=True)
+        return announced, [*problems, *_lines(failed_sinks)]
 
 
 def _lines(problems: "Mapping[str, str]") -> list[str]:

@@ -77,6 +77,7 @@ def quietly(doing: "Progress") -> "Callable[[str], None]":
 
 def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     from feed_assets.core.readiness import State
+    from feed_assets.orchestration.ticks.sink_failures import NEEDS_PERSON
 
     unbuilt, ticks = dict["Partition", str](), 1
     if until_idle:
@@ -93,15 +94,16 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     again = runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
     waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
     undelivered, behind = _undelivered(runner)
+    for_person = {sink: failing.pop(sink) for sink in [*failing] if sink.endswith(NEEDS_PERSON)}
     teller.list("FAILING", failing)
     teller.list("UNDECIDED", undecided)
     teller.list("AGAIN", again)
     teller.list("AGAIN", behind)
     teller.list("BUSY", busy, "it waits for resources")
     _say_who_waits(teller, waiting)
-    teller.list("WAITS", undelivered)
+    teller.list("WAITS", {**undelivered, **for_person})
     views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": {**again, **behind}}
-    views |= {"busy": busy, "waits": {**waiting, **undelivered}}
+    views |= {"busy": busy, "waits": {**waiting, **undelivered, **for_person}}
     return RanView(
         runs=tuple(teller.runs), ticks=ticks, **{name: UnfinishedView.of(each) for name, each in views.items()}
     )

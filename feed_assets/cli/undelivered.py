@@ -1,10 +1,10 @@
-"""`feed-assets subscriptions`: changes that the targets of `on_change` have not accepted, and what to do about them."""
+"""`feed-assets subscriptions`: what targets of `on_change`, sinks and alert channels have not accepted, and cures."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import AliasPath, Field
+from pydantic import AliasChoices, AliasPath, Field
 
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import ledger_of_settings
@@ -17,33 +17,40 @@ if TYPE_CHECKING:
     from feed_assets.deliveries.outbox import Delivery
 
 app = typer.Typer(
-    help="Subscriptions: changes of datasets that a webhook, view or statement has not accepted yet.",
+    help="Subscriptions, sinks of events and alert channels: what they have not accepted yet.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription in on_change().")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A subscription of on_change(), a sink or an alert channel, as `ls` shows it."),
+]
 Lane = Annotated[
-    str | None, typer.Argument(metavar="[PARTITION]", help="A partition or window, as `ls NAME` shows it.")
+    str | None, typer.Argument(metavar="[PARTITION]", help="A partition, window or alert, as `ls NAME` shows it.")
 ]
 
 
 class BacklogView(View):
-    """The changes of one subscription that are not delivered."""
+    """The changes of one subscription that are not delivered, or the failure of a sink or an alert channel."""
 
     subscription: str
-    waiting: int
+    kind: str
+    waiting: int | None
     dead: int
     since: str
     error: str | None
 
 
 class FailingView(View):
-    """A change whose last try failed. It waits for the next try at `due` (UTC), or for a person."""
+    """A change whose last try failed. It waits for the next try at `due` (UTC), or for a person.
 
-    partition: str = Field(validation_alias="lane")
-    transition: str = Field(validation_alias=AliasPath("event", "data", "transition"))
+    For a sink, `partition` is the job of the refused OpenLineage event. For a channel, it is the alert. Both may be ''.
+    """
+
+    partition: str = Field(validation_alias=AliasChoices(AliasPath("event", "subject"), "lane"))
+    transition: str = Field("", validation_alias=AliasPath("event", "data", "transition"))
     time: str = Field(validation_alias=AliasPath("event", "time"))
-    sequence: int
+    sequence: int = Field(validation_alias=AliasChoices(AliasPath("event", "number"), "sequence"))
     person: bool = Field(validation_alias="is_dead")
     tries: int
     due: datetime
@@ -55,7 +62,10 @@ def ls(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A subscription; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List how many changes wait for each subscription. With NAME, list the changes whose last try failed, and why."""
+    """List how many changes wait for each subscription, and the sinks and alert channels that fail.
+
+    With NAME, list the changes whose last try failed, and why.
+    """
     from feed_assets.deliveries import outbox
 
     with ledger_of_settings(makes=False).read() as connection:
@@ -70,12 +80,19 @@ def ls(
 
 @app.command()
 def retry(name: Name, partition: Lane = None, as_json: AsJson = False) -> None:
-    """Deliver the changes that wait for a person again, at the next tick. The changes behind them follow."""
+    """Deliver the changes that wait for a person again, at the next tick. The changes behind them follow.
+
+    A sink or an alert channel is tried at the next tick, also if it waits for another try.
+    """
     from feed_assets.deliveries import outbox
 
     ledger = ledger_of_settings(makes=False)
     with ledger.write() as connection:
-        chosen = _dead(connection, name, partition)
+        if outbox.kind_of(name) == "subscription":
+            chosen = _dead(connection, name, partition)
+        else:
+            _check_known(connection, name)
+            chosen = [each for each in outbox.waiting(connection, name) if partition in (None, each.lane)]
         outbox.retry(connection, chosen, datetime.now(UTC))
     show(Values.of(subscription=name, retried=len(chosen)), as_json)
 
@@ -91,24 +108,27 @@ def drop(
 ) -> None:
     """Skip the changes that wait for a person. The changes behind them are delivered.
 
-    With a partition, skip its next change, also if the target is still tried.
+    With a partition, skip its next change, also if the target is still tried. For a sink of OpenLineage, skip the one
+    event that it refuses, and print the event. Other sinks and alert channels skip nothing.
     """
-    from feed_assets.deliveries import delivery_alerts, outbox, positions
+    from feed_assets.deliveries import delivery_alerts, outbox, outlets, positions
 
     if everything and partition is not None:
         raise InvalidName(f"found {partition} and --all: expected one of them. --all forgets the whole subscription.")
-    ledger = ledger_of_settings(makes=False)
+    ledger, skipped = ledger_of_settings(makes=False), dict[str, object]()
     with ledger.write() as connection:
         if everything:
             _check_known(connection, name)
             count = positions.forget(connection, name)
+        elif outbox.kind_of(name) != "subscription":
+            skipped, count = {**outlets.skip(connection, name)}, 1
         else:
             head = outbox.first(connection, name, partition) if partition else None
             chosen = [head] if head else _dead(connection, name, partition)
             outbox.remove(connection, chosen)
             count = len(chosen)
     delivery_alerts.resolve_gone(ledger, datetime.now(UTC))
-    show(Values.of(subscription=name, dropped=count), as_json)
+    show(Values.of(subscription=name, dropped=count, **skipped), as_json)
 
 
 def _dead(connection: "sa.Connection", name: str, partition: str | None) -> "list[Delivery]":
@@ -131,4 +151,6 @@ def _check_known(connection: "sa.Connection", name: str) -> None:
     names = [each.subscription for each in outbox.backlogs(connection)]
     if name not in names:
         expected = ", ".join(names) or "one that has had a tick"
+        if (kind := outbox.kind_of(name)) != "subscription":
+            raise InvalidName(f"the last try of the {kind} {name!r} was accepted, or there was none: see `ls`.")
         raise InvalidName(f"the ledger has no subscription {name}: expected {expected}.")

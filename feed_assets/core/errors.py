@@ -3,7 +3,8 @@
 Each message says what was found, what was expected, and what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from feed_assets.core.message_words import LONGEST_REASON, without_middle
 from feed_assets.core.secrets import masked
@@ -86,6 +87,13 @@ class QueueUnavailable(FeedAssetsError):
 
 class SinkUnavailable(FeedAssetsError):
     """Our events cannot be published to a sink of the settings: its database refuses them, or does not answer."""
+
+    failed_event: Mapping[str, Any] | None = None
+    """The first event that was not accepted, in short, with its log `number`. None for a sink that takes batches."""
+
+
+class SinkRefused(SinkUnavailable):
+    """A sink of single events refuses one of them. After some refusals, the event waits for a person."""
 
 
 class InvalidSetting(FeedAssetsError):

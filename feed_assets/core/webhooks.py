@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 SIGNATURE = "X-Feed-Assets-Signature"
 """The header with `sha256=` and the HMAC-SHA256 of the body in hexadecimal digits."""
 
+_FOR_LATER = (408, 425, 429)
+"""Statuses that ask for a later try, besides those of 500 and more."""
+
+
+def is_outage(status: int) -> bool:
+    """Return whether a status asks for a later try. Other statuses outside of 2xx refuse the request."""
+    return status >= 500 or status in _FOR_LATER
+
 
 class WebhookSilent(Exception):
     """The server of a webhook did not answer. The message has no part of the URL, which may contain secrets.

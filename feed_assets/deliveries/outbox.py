@@ -2,12 +2,14 @@
 
 A lane is a partition, a batch or a window. Within a lane, a delivery waits for the one before it. So a delivery that
 waits for a person (a dead letter) holds its lane, and only its lane. The changes of a view are one lane.
+A sink or an alert channel has a row only while its last try failed (`outlets.py`).
 """
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,6 +30,9 @@ REFUSALS = 5
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
 """Pauses after a failed try. Each pause is twice as long as the one before."""
+
+SINK, CHANNEL = "published to ", "alerts to "
+"""Beginnings of the names of sinks and alert channels. The name of a subscription has no space."""
 
 HEADS_PER_STEP = 100
 """Number of lanes whose first delivery is read at a time."""
@@ -54,10 +59,14 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Backlog:
-    """The deliveries of one subscription that its target has not accepted yet. `since` is in UTC."""
+    """The deliveries of one subscription that its target has not accepted yet. `since` is in UTC.
+
+    `waiting` is None for a sink or an alert channel: the log, or the alerts, show what waits for it.
+    """
 
     subscription: str
-    waiting: int
+    kind: str
+    waiting: int | None
     dead: int
     since: str
     error: str | None
@@ -99,23 +108,33 @@ def is_due(connection: sa.Connection, name: str, now: datetime, *, one_lane: boo
     return bool(heads(connection, name, now, one_lane=one_lane))
 
 
+def kind_of(name: str) -> str:
+    """Return `sink`, `alert channel` or `subscription`."""
+    return "sink" if name.startswith(SINK) else "alert channel" if name.startswith(CHANNEL) else "subscription"
+
+
 def problem(connection: sa.Connection, name: str) -> str | None:
     """Return why changes wait: the error that needs a person, or else the first error. Return None without errors."""
     first = next(iter(failing(connection, name, limit=1)), None)
     if not first:
         return None
-    if not first.is_dead:
-        return f"the subscription {name} is behind: {first.error}"
+    title = f"the {kind_of(name)} {name.removeprefix(SINK).removeprefix(CHANNEL)}"
+    return f"{title} waits for a person: {advice(first)}" if first.is_dead else f"{title} is behind: {first.error}"
+
+
+def advice(head: Delivery) -> str:
+    """Return the error of a delivery that waits for a person, and what the person can do."""
+    name, skipped = quote(head.subscription), "these changes" if kind_of(head.subscription) != "sink" else "this event"
     return (
-        f"the subscription {name} waits for a person: {first.error} Repair the cause, then run `feed-assets "
-        f"subscriptions retry {name}`, or `subscriptions drop {name}` to skip these changes."
+        f"{head.error} Repair the cause, then run `feed-assets subscriptions retry {name}`, or `subscriptions drop "
+        f"{name}` to skip {skipped}."
     )
 
 
-def waiting(connection: sa.Connection, name: str) -> list[Delivery]:
-    """Return all deliveries of a subscription, in order."""
-    condition = delivery.c.subscription == name
-    return _deliveries(connection, sa.select(delivery).where(condition).order_by(delivery.c.sequence))
+def waiting(connection: sa.Connection, *names: str) -> list[Delivery]:
+    """Return all deliveries of some subscriptions, in order."""
+    query = sa.select(delivery).where(delivery.c.subscription.in_(names))
+    return _deliveries(connection, query.order_by(delivery.c.subscription, delivery.c.sequence))
 
 
 def ends(connection: sa.Connection, name: str) -> list[Delivery]:
@@ -165,20 +184,22 @@ def backlogs(connection: sa.Connection) -> list[Backlog]:
         sa.func.count().label("waiting"),
         sa.func.sum(sa.case((delivery.c.is_dead, 1), else_=0)).label("dead"),
     ).group_by(delivery.c.subscription)
-    row_by_name = {row.subscription: row for row in connection.execute(counts)}
-    names = {name for name, _ in positions.readers(connection).values()} | row_by_name.keys()
-    return [
-        Backlog(name, row.waiting, row.dead, _oldest(connection, name), _error(connection, name))
-        if (row := row_by_name.get(name))
-        else Backlog(name, 0, 0, "", None)
-        for name in sorted(names)
-    ]
+    rows = {row.subscription: (row.waiting, row.dead) for row in connection.execute(counts)}
+    names = {name for name, _ in positions.readers(connection).values()} | rows.keys()
+    return [_backlog(connection, name, *rows.get(name, (0, 0))) for name in sorted(names)]
+
+
+def _backlog(connection: sa.Connection, name: str, waiting: int, dead: int) -> Backlog:
+    kind, since = kind_of(name), _oldest(connection, name) if waiting else ""
+    count = waiting if kind == "subscription" else None
+    return Backlog(name, kind, waiting=count, dead=dead, since=since, error=_error(connection, name))
 
 
 def _oldest(connection: sa.Connection, name: str) -> str:
-    """Return the time of the oldest change that is not delivered."""
-    query = sa.select(delivery.c.event).where(delivery.c.subscription == name).order_by(delivery.c.sequence).limit(1)
-    return json.loads(connection.execute(query).scalar_one())["time"]
+    """Return the time of the oldest change that is not delivered. All lanes of an alert channel have one sequence."""
+    first = sa.select(sa.func.min(delivery.c.sequence)).where(delivery.c.subscription == name).scalar_subquery()
+    query = sa.select(delivery.c.event).where(delivery.c.subscription == name, delivery.c.sequence == first)
+    return min(json.loads(each)["time"] for each in connection.execute(query).scalars())
 
 
 def _error(connection: sa.Connection, name: str) -> str | None:

@@ -19,12 +19,9 @@ from feed_assets.core.errors import (
     SecretUnavailable,
 )
 from feed_assets.core.time_limits import Opened, in_time
-from feed_assets.core.webhooks import WebhookSilent, parts_of, post_signed
+from feed_assets.core.webhooks import WebhookSilent, is_outage, parts_of, post_signed
 from feed_assets.secret_stores import resolved
 from feed_assets.settings import declared_text
-
-_MAY_BE_OVER = (408, 425, 429)
-"""Statuses that ask for a later try, besides those of 500 and more."""
 
 _ADVICE = {"SSLError": "check that its certificate is valid for this host, and that this machine trusts it"}
 """Advice by the kind of an error of a request."""
@@ -51,7 +48,7 @@ def post_event(webhook: Webhook, event: Mapping[str, Any], now: datetime) -> Non
         raise DeliveryTargetDown(f"the webhook at {host} {error}: {advice}.") from None
     except TimeoutError:
         raise DeliveryTargetDown(f"the webhook at {host} gave no answer within {webhook.seconds} s.") from None
-    if status >= 500 or status in _MAY_BE_OVER:
+    if is_outage(status):
         raise DeliveryTargetDown(f"the webhook at {host} answered with {status}: it is tried again.")
     if not 200 <= status < 300:
         raise DeliveryRefused(f"the webhook at {host} answered with {status}, expected 2xx.")

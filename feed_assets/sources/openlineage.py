@@ -3,10 +3,11 @@
 After a kill, an event is sent again with the same run id and type. Receivers treat both events as one.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import requests
@@ -14,12 +15,13 @@ from openlineage.client.event_v2 import RunEvent
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
 
-from feed_assets.core.errors import SinkUnavailable
+from feed_assets.core.errors import SinkRefused, SinkUnavailable
 from feed_assets.core.http_sessions import ListingAdapter, listing_session
 from feed_assets.core.message_words import excerpt
 from feed_assets.core.secrets import masked
 from feed_assets.core.setting_types import LINEAGE
 from feed_assets.core.time_limits import Opened, in_time
+from feed_assets.core.webhooks import is_outage
 
 EVENT_SECONDS = 5
 """Seconds for an endpoint to accept an event and answer."""
@@ -34,15 +36,32 @@ class OpenLineageSink:
     url: str = field(repr=False)
 
     def publish(self, events: Sequence[tuple[int, RunEvent]]) -> tuple[str, ...]:
-        """Send events in order. Stop and raise SinkUnavailable at the first event that is not accepted."""
+        """Send events in order. Stop at the first event that is not accepted, and raise SinkUnavailable.
+
+        Raise SinkRefused if the endpoint answers and refuses the event. The error names the event.
+        """
         parts = urlsplit(self.url.removeprefix(LINEAGE))
-        for _, event in events:
-            _write(parts, event) if parts.scheme == "file" else _send(parts, event)
+        for number, event in events:
+            try:
+                _write(parts, event) if parts.scheme == "file" else _send(parts, event)
+            except SinkUnavailable as error:
+                error.failed_event = _in_short(number, event)
+                raise
+            except Exception as unexpected:
+                kind = type(unexpected).__name__  # Its text may have secrets.
+                error = SinkRefused(f"an event was not sent, because of an unexpected {kind}: report it.")
+                error.failed_event = _in_short(number, event)
+                raise error from unexpected
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
         """Return (): another writer's event cannot take the place of ours."""
         return ()
+
+
+def _in_short(number: int, event: RunEvent) -> Mapping[str, Any]:
+    kind = event.eventType.value if event.eventType else ""
+    return {"number": number, "subject": event.job.name, "run": event.run.runId, "data": {"transition": kind}}
 
 
 def _write(parts: SplitResult, event: RunEvent) -> None:
@@ -54,9 +73,10 @@ def _write(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _send(parts: SplitResult, event: RunEvent) -> None:
-    """Post an OpenLineage event to an endpoint. Raise SinkUnavailable if the endpoint refuses it.
+    """Post an OpenLineage event to an endpoint.
 
-    Later events then wait until a person acts.
+    Raise SinkRefused if the endpoint refuses it. Raise SinkUnavailable if the endpoint does not answer or asks for a
+    later try.
     """
     opened, began = list[Opened](), monotonic()
     try:
@@ -64,14 +84,17 @@ def _send(parts: SplitResult, event: RunEvent) -> None:
     except TimeoutError:
         raise SinkUnavailable(f"{parts.hostname} did not accept an event within {EVENT_SECONDS} s.") from None
     except requests.RequestException as error:
-        raise SinkUnavailable(f"{parts.hostname} refuses an event: {_reason(error)}") from None
+        raise _failure(parts, error) from None
 
 
-def _reason(error: requests.RequestException) -> str:
-    """Return the reason of a failure. The texts of an answer stay out: they may have any length and characters."""
-    if error.response is not None:
-        return f"it answered with {error.response.status_code}, expected 2xx"
-    return masked(excerpt(str(error)))
+def _failure(parts: SplitResult, error: requests.RequestException) -> SinkUnavailable:
+    """Return the error of a request. The texts of an answer stay out: they may have any length and characters."""
+    if error.response is None:
+        return SinkUnavailable(f"{parts.hostname} gave no answer: {masked(excerpt(str(error)))}")
+    status = error.response.status_code
+    if is_outage(status):
+        return SinkUnavailable(f"{parts.hostname} accepts no event now: it answered with {status}, expected 2xx.")
+    return SinkRefused(f"{parts.hostname} refuses an event: it answered with {status}, expected 2xx.")
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:

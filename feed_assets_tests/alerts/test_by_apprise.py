@@ -49,7 +49,7 @@ def test_alert_goes_to_each_url_once_and_again_to_a_url_that_refused(ledger, rec
     receiver.answers = [500, 200]
     deliver_alerts(ledger, configured)
     assert undelivered_alerts(ledger, *configured) == [(first, NAME, "opened")]
-    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured, LATER)
     assert undelivered_alerts(ledger, *configured) == []
     sent = [json.loads(body) for _, body in receiver.posted]
     assert [each["type"] for each in sent] == ["warning"] * 3
@@ -102,7 +102,7 @@ def test_apprise_url_appears_in_no_log_and_no_setting(ledger, receiver, caplog, 
         raise RuntimeError(url)
 
     monkeypatch.setattr(raising, "notify", refuse)
-    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured, LATER)
     settings = Settings(alert_apprise=SecretStr(url))
     assert "refused the alert" in caplog.text
     assert "failed (RuntimeError)" in caplog.text
@@ -131,7 +131,7 @@ def test_slow_apprise_server_is_left_at_its_deadline_with_one_delivery_at_a_time
         began = monotonic()
         deliver_alerts(ledger, configured)
         assert 1 <= monotonic() - began < SOON
-        deliver_alerts(ledger, configured)
+        deliver_alerts(ledger, configured, LATER)
         assert server.callers == 1
     lines = [line for _, line in logged_lines(caplog)]
     assert "did not finish within" in lines[0]

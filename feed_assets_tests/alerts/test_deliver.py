@@ -15,6 +15,7 @@ from feed_assets import alerts
 from feed_assets.alerts import channels, deliver
 from feed_assets.core.errors import AlertChannelDown
 from feed_assets.core.time_limits import Opened
+from feed_assets.deliveries.outbox import FIRST_PAUSE, LONGEST_PAUSE
 from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.settings import Settings
 from feed_assets_tests.support.alert_channels import (
@@ -108,8 +109,10 @@ def test_failed_delivery_is_logged_and_retried_with_the_same_id(ledger, receiver
     deliver_alerts(ledger, configured)
     said = f"Alert {NAME}, opened, is not delivered and will be tried again: "
     assert logged_lines(caplog)[1][1] == f"{said}the webhook at 127.0.0.1 answered with {status}, expected 2xx."
-    deliver_alerts(ledger, configured)
-    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured, NOW + FIRST_PAUSE - timedelta(seconds=1))
+    assert len(receiver.posted) == 1
+    for _ in range(2):
+        deliver_alerts(ledger, configured, NOW + FIRST_PAUSE)
     assert receiver.states == [(NAME, "opened")] * 2
     assert len(set(receiver.ids)) == 1
 
@@ -120,9 +123,9 @@ def test_receiver_that_was_down_gets_the_opening_and_then_the_resolution(ledger,
     raise_alert(ledger, NAME, "late", NOW)
     deliver_alerts(ledger, configured)
     resolve(ledger, NAME, LATER)
-    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured, LATER)
     assert receiver.states == [(NAME, "opened")] * 2
-    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured, LATER + LONGEST_PAUSE)
     assert receiver.states[2:] == [(NAME, "opened"), (NAME, "resolved")]
     assert undelivered_alerts(ledger, *configured) == []
 

@@ -3,24 +3,28 @@
 A sink gets our events and window transitions, lineage, or catalog entries.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dagster as dg
 
+from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent, decode
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.secrets import masked
 from feed_assets.core.setting_types import GLUE, KAFKA, LINEAGE
+from feed_assets.deliveries import outbox, outlets
 from feed_assets.kafka import check_installed
 from feed_assets.ledger import closures, event_store, subscriptions
 from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.state_views import Transition, transitions
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.pipeline_tables import published
+from feed_assets.orchestration.ticks.sink_failures import add_failures, failures, name_of, recorded
 from feed_assets.runs.services import Services
 from feed_assets.settings import expand, settings
 from feed_assets.sources.pipeline_sink import pipelines_beside
@@ -55,22 +59,39 @@ class _Outlet(Generic[_Event]):
 
 
 def publish_events(
-    services: Services, graph: Graph, instance: dg.DagsterInstance, out_of_time: Callable[[], bool]
+    services: Services,
+    graph: Graph,
+    instance: dg.DagsterInstance,
+    out_of_time: Callable[[], bool],
+    *,
+    now: datetime,
+    again: bool = False,
 ) -> dict[str, str]:
-    """Publish new events to every sink until the time is over. Return the problems by sink."""
+    """Publish new events to every sink until the time is over. Return the problems by sink.
+
+    A sink that failed is skipped until its next try is due, unless `again` is set, and while it waits for a person.
+    """
     problems: dict[str, str] = {}
-    for url in (each.get_secret_value() for each in settings().events_to):
+    urls = [each.get_secret_value() for each in settings().events_to]
+    before = failures(services.ledger, urls)
+    for url in urls:
+        if outlets.waits(before.get(url), now, again=again):
+            continue
         with failing_alone(problems, masked(url)):
             opened = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
             outlet = opened(url, services, graph, instance)
             with failing_alone(problems, masked(url)):
                 _publish_pipelines(outlet.sink, graph, services)
-            if foreign := _publish(services, outlet, out_of_time):
+            with recorded(services.ledger, outlet.name, before.get(url), now):
+                foreign = _publish(services, outlet, out_of_time)
+            if foreign:
                 problems[masked(url)] = (
                     f"{shortened(foreign, NAMED)} not written by us and left unchanged: expected only our files. A "
                     "reader of files by name may have skipped our events. Remove these files, and let nobody else "
                     "write there."
                 )
+    if before or problems:
+        add_failures(services.ledger, urls, problems)
     return problems
 
 
@@ -91,7 +112,7 @@ def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -
     The sink must not be inside a feed on the blackboard.
     """
     sink = open_sink(expand(url), services.board, graph.on_blackboard())
-    return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
+    return _Outlet(name_of(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
 
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
@@ -110,7 +131,7 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
         lineage = RunEvents(graph, services.board.url, jobs, url_by_feed)
         return [(each.sequence, lineage.event(each)) for each in changes]
 
-    return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
+    return _Outlet(name_of(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
 
 
 def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
@@ -123,7 +144,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
 
     catalog = Catalog(graph, services.ledger, services.board.url)
     limit = BATCHES_PER_WRITE
-    return _Outlet(_name(url), GlueSink(url.removeprefix(GLUE)), lambda last: catalog.after(last, limit), limit)
+    return _Outlet(name_of(url), GlueSink(url.removeprefix(GLUE)), lambda last: catalog.after(last, limit), limit)
 
 
 def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
@@ -132,14 +153,10 @@ def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -
     from feed_assets.sources.topic_sink import topic_sink
 
     sink = topic_sink(url.removeprefix(KAFKA))
-    return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
+    return _Outlet(name_of(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
 
 
 _BY_START: Mapping[str, Callable[..., _Outlet[Any]]] = {LINEAGE: _lineage, GLUE: _glue, KAFKA: _topic}
-
-
-def _name(url: str) -> str:
-    return f"published to {masked(url)}"
 
 
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
@@ -174,10 +191,22 @@ def _publish_some(services: Services, outlet: _Outlet[_Event], foreign_files: li
         last = subscriptions.position(connection, outlet.name)
     events = outlet.after(last)
     if events:
-        foreign_files += outlet.sink.publish(events)
-        with services.ledger.write() as connection:
-            subscriptions.advance(connection, outlet.name, events[-1][0])
+        try:
+            foreign_files += outlet.sink.publish(events)
+        except SinkUnavailable as error:
+            if error.failed_event:
+                _advance(services, outlet, [each for each, _ in events if each < error.failed_event["number"]])
+            raise
+        _advance(services, outlet, [number for number, _ in events])
     return len(events)
+
+
+def _advance(services: Services, outlet: _Outlet[Any], accepted: Sequence[int]) -> None:
+    """Move a sink's position past accepted events, and remove the failure before them in the same transaction."""
+    if accepted:
+        with services.ledger.write() as connection:
+            subscriptions.advance(connection, outlet.name, accepted[-1])
+            outbox.remove_upto(connection, outlet.name, accepted[-1])
 
 
 def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:

@@ -121,7 +121,8 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
 def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
     """Publish our own events to the configured sinks."""
     if settings().events_to:
-        tick.problems |= publish_events(tick.services, tick.graph, tick.context.instance, out_of_time)
+        instance = tick.context.instance
+        tick.problems |= publish_events(tick.services, tick.graph, instance, out_of_time, now=tick.now)
 
 
 def _fold(tick: Tick, _: OutOfTime) -> None:
