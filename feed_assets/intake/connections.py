@@ -170,7 +170,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_in(HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header of the head. Drop a trailer, which follows the body: no proxy that checks heads has seen it."""
+        """Take a header of the head. Drop a header after the body (a trailer), because proxies check only the head."""
         if len(self.headers) >= HEADERS:
             self._refusal = 431, f"the request has more than {HEADERS} headers: send fewer"
             raise ValueError(self._refusal)

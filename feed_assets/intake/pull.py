@@ -242,7 +242,7 @@ class _FileListing:
         return [each for each in files if UNREADABLE not in each.file.key and is_key(each.file.key)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
-        """Clear the problems of a day's files that no longer exist. Batches of files that were pulled stay.
+        """Clear the problems of a day's files that no longer exist. If such a file was pulled, its batch stays.
 
         Call this after the day's listing. Files in the listing need no request. Each other file costs one request, and
         only once.

@@ -41,9 +41,9 @@ class Schema(NamedTuple):
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
     layouts: dict[tuple[bool, tuple[str, ...]], Any]
-    """Layouts of chunks with this schema, by whether it is an envelope, and key fields.
+    """Layouts of chunks with this schema. A topic's layout has the key (is_debezium, names of the topic's key fields).
 
-    They are kept here, to be removed together with the schema.
+    The layouts are kept here, to be removed together with the schema.
     """
 
 

@@ -174,7 +174,7 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 class _Settling:
     """Settlement of dead letters: each is produced again or dropped. One transaction settles the letters of one read.
 
-    `first_kept` is the earliest timestamp that the topic keeps. If it is None, the letters are dropped.
+    `first_kept` is the earliest timestamp that the topic keeps. None means that all letters are dropped.
     """
 
     def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
@@ -222,9 +222,9 @@ class _Settling:
             self._producer.produce(self._topic, message.value, message.key, number, headers=[*own], timestamp=timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
-        """Write a copy of a dead letter that stays open.
+        """Keep a dead letter open by writing a copy of it. Keep the reason `why` for `check`.
 
-        The receipt settles the original, but not the copy, whose offset is later.
+        The transaction's receipt settles only the original, because the copy has a later offset.
         """
         number, message = placed
         self._left.append(why)

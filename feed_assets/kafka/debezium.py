@@ -31,9 +31,10 @@ def row_type(schema: avro.Schema) -> Mapping[str, Any] | None:
 
 
 def change(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return the operation and the row of an envelope. A deleted row is the row before.
+    """Return the operation and the row of an envelope: `before` for a delete, otherwise `after`.
 
-    Raise Poison if there is no row, or if it is incomplete: stored as it is, it would replace a value that is known.
+    Raise Poison for an unknown operation or a missing row. Also raise it if the new row lacks a long value that did not
+    change. Storing this row would overwrite the known value.
     """
     code = value.get("op")
     operation = OPERATIONS.get(code) if isinstance(code, str) else None

@@ -78,7 +78,7 @@ def check_most(count: int, limit: int, unit: str) -> None:
 class _Size(NamedTuple):
     levels: int = 0
     nulls: int = 0
-    """The number of values without bytes in the largest value."""
+    """The greatest number of values that take no bytes, such as null, in one value of the type (itself included)."""
     is_empty: bool = False
     """True if values take no bytes at all."""
 
@@ -97,7 +97,10 @@ def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 class _Measured:
-    """Sizes of types: their depth, and their values without bytes. Each named type is measured only once."""
+    """Measurement of types: their nested levels, and how many values that take no bytes one value may contain.
+
+    Each named type is measured only once.
+    """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.is_recursive = False
@@ -144,7 +147,8 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        # One value without bytes is not counted: before a union's value, the number of its branch takes a byte.
+        # The number of the branch precedes a union's value, and takes a byte. This byte makes up for one value that
+        # takes no bytes, so count one fewer.
         beside_number = max((each.nulls for each in sizes), default=1) - 1
         return _Size(_above(sizes), max(beside_number, 0))
 

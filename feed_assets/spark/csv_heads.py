@@ -81,7 +81,7 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
-    """Return the first bytes of a decompressed file. Raise ValueError if the file is cut off before them."""
+    """Return a file's first bytes, decompressed. Raise ValueError if it is cut off so early that there are none."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
     # If the first of several concatenated compressed streams is empty, continue with the next one.

@@ -83,7 +83,7 @@ def _needs_more(heap: str, size: int) -> str:
 
 
 def _heap(spark: object) -> str:
-    """Return the heap of the session's JVM, in words. The JVM must still run."""
+    """Return a text with the heap size of the session's JVM, such as `4.0 GiB`. The JVM must still run."""
     context = _context(spark)
     if context is None:
         return "its server's size"
@@ -131,7 +131,7 @@ def _is_stopped(context: SparkContext) -> bool:
 def is_full(error: BaseException) -> bool:
     """Return whether an error means a full disk.
 
-    Errors of Python show this by number, and errors of the JVM by the end of a message.
+    An error of Python shows this by its `errno`, and an error of Spark by its message.
     """
     if not isinstance(error, SPARK_ERRORS):
         return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)

@@ -46,8 +46,8 @@ def read_json(
 ) -> DataFrame:
     """Return the tagged frame of JSON lines: the schema's columns, the raw line, its file, and reasons to reject it.
 
-    `_raw` is the line, with U+FFFD for bytes that are not UTF-8. Only lines whose fields have the order `order` can be
-    plain.
+    `_raw` is the line, with U+FFFD for bytes that are not UTF-8. `order` is the usual order of a line's fields: only
+    lines in this order can be read by the faster pattern of `plain_json`.
     """
     raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
     plain = plain_json.values(sf.when(is_plain, raw), schema)

@@ -117,8 +117,8 @@ def collected(complaints: Sequence[Column]) -> Column:
 def once(column: Column, use: Callable[[Column], Column]) -> Column:
     """Return the result of `use` on a column. The column is computed once, and only where the result is needed.
 
-    For this, the column becomes the only element of an array, which is then transformed. The array also keeps rare code
-    out of the method that Spark generates for each row, because Java does not compile very long methods.
+    For this, the column becomes the only element of an array, which is then transformed. The array also keeps rarely
+    used code out of the Java method that Spark generates for all rows. Java does not compile very long methods.
     """
     return sf.get(sf.transform(sf.array(column), use), sf.lit(0))
 

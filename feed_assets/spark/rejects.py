@@ -107,7 +107,8 @@ class RejectedRows:
     def written(self) -> DataFrame:
         """Return a frame of all rejected rows, for the write of the rejects.
 
-        The frame holds the rows that were collected, if these are all. Otherwise it computes the rows again.
+        If the write of the clean rows collected all rejected rows, the frame holds these. Otherwise it computes them
+        again.
         """
         counts = self.counts()
         kept = [(each["reason"], each["file"], each["raw"]) for each in counts["_some"] or ()]

@@ -140,7 +140,7 @@ def _bearer(token_file: Path | None) -> dict[str, str]:
 
 
 def _is_of_each_run(spec: _Spec) -> bool:
-    """Return whether a quota counts all executors. A quota with other scopes may count none of them."""
+    """Return whether a quota counts every executor. A scope not in `_OF_EACH_RUN`, or a selector, may exclude some."""
     return spec.scopeSelector is None and {*spec.scopes} <= {*_OF_EACH_RUN}
 
 

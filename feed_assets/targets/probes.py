@@ -35,7 +35,10 @@ def answers(ledger: Ledger, targets: Targets, now: datetime) -> dict[str, Probe]
 
 
 def _with_own_size(target: ComputeTarget, probe: Probe) -> Probe:
-    """Return an answer with the size from our settings, if they have it: the process that probed may have others."""
+    """Return an answer with the size in this process's settings, if a target of its kind has a size there.
+
+    The process that probed the target may have had other settings.
+    """
     if not isinstance(target, _SIZED) or probe.offline:
         return probe
     return replace(probe, total=target.total, free=target.total)

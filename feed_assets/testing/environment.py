@@ -38,7 +38,7 @@ If a variable now has another value, the test has set it.
 
 @contextmanager
 def noted_environment() -> Generator[None]:
-    """Until the end of the block, treat the variables that have a value at its start as not set by the test."""
+    """Treat the variables that have a value now as not set by the test, until the block ends."""
     _ENVIRONMENTS.append(dict(os.environ))
     try:
         yield

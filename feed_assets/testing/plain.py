@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 def _columns(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """Return the names of the columns in the first row, each with Python's type of the value as the column's type."""
+    """Return the columns of the first row: each name, with the name of the value's Python type."""
     return tuple((name, type(value).__name__) for name, value in rows[0].items()) if rows else ()
 
 

@@ -132,7 +132,7 @@ def given_rows(sources: Mapping[str, Source], declared: Iterable[Declaration]) -
 
 
 def columns_of(source: EventSource) -> Columns:
-    """Return the names of the columns of an event source's rows, as its first part with own columns declares them."""
+    """Return the columns that an event source declares: those of its first part that can declare columns."""
     return next(
         (part.columns for part in source.parts if isinstance(part, SqlTable | EventFiles | EventTopic)), Columns()
     )

@@ -122,7 +122,7 @@ class DatasetTable:
         for due_update in page.due_updates:
             self._load(due_update, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
-            self._keep(page.end)  # If an update is missing, the mark stays, so that a later session loads it.
+            self._keep(page.end)  # Not if an update is missing: a later session must read its change again.
         self._mark = page.end
         return page.is_last
 

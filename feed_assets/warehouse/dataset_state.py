@@ -137,7 +137,7 @@ def mark(connection: Connection, engine: Engine, dataset: str) -> Mark:
 
 
 def _refuse_impossible(connection: Connection, dataset: str) -> None:
-    """Raise LoadFailed if no load can have written the stored time of a load. `loads` skips such rows instead."""
+    """Raise LoadFailed if the stored time of a load is impossible (see `is_possible`). `loads` skips such rows."""
     where = f"WHERE dataset = {literal(dataset)} AND NOT ({_is_possible()})"
     columns = "partition_key, CAST(loaded_at AS text)"  # Select a text, because a driver cannot read every time.
     if rows := connection.execute(f"SELECT {columns} FROM {STATE}.updates {where} LIMIT 1"):

@@ -127,7 +127,7 @@ class Engine(ABC):
         return "current_schema()"
 
     def misplaced(self, _connection: Connection, _table: str, /) -> str | None:
-        """Return the schema of this user's loaded table if loads would now use another schema; else None."""
+        """Return the schema that this user's table is in, if loads would now write to another schema; else None."""
         return None
 
     def planted(self, _connection: Connection, _is_load: bool, /) -> str:

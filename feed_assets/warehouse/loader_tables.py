@@ -137,9 +137,9 @@ def is_moment(text: str) -> bool:
 
 
 def is_possible(moment: str) -> str:
-    """Return the SQL condition that a load can have written a stored time, with some tolerance for clocks.
+    """Return the SQL condition that a time is from 1970 on and not far in the future. All loads' times meet it.
 
-    Without this condition, a driver may fail: PostgreSQL can also store infinity and years before 1.
+    A driver may fail to read other times, because PostgreSQL can also store infinity and years before 1.
     """
     latest = literal((datetime.now(UTC) + _AHEAD).isoformat())
     return f"{moment} >= CAST('1970-01-01T00:00:00+00:00' AS timestamptz) AND {moment} < CAST({latest} AS timestamptz)"
