@@ -50,7 +50,7 @@ PER_ADDRESS = 100
 PER_PARTNER = CONNECTIONS // 10
 """The most requests in progress of one partner, with all its keys. Further requests are answered with 429.
 
-As many connections of one partner are protected: they are not closed for new ones. Further ones are not protected.
+The oldest connections of a partner, up to this number, are not closed for new ones. Others may be closed.
 """
 
 

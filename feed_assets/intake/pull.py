@@ -40,7 +40,7 @@ TURN = timedelta(hours=1)
 """The time after which a partner's store gets no further request in its turn. One download may take longer."""
 
 FORGOTTEN_TOGETHER = 100
-"""The most files that are checked and cleared in one transaction. If the store fails later, this one is kept."""
+"""The most files that are checked and cleared in one transaction. It stays if the store fails later."""
 
 PUT = "file in the registry"
 """The name of the step after which a file is finished."""

@@ -2,8 +2,8 @@
 
 A process may still write a chunk after another process has fenced it off. So a file is written with a conditional
 create, which succeeds only once per key. If a partition has a chunk without a signal when it is opened, the same chunk
-is cut again. Only if that is impossible, because the topic's settings have changed or the file is not a chunk, the file
-is replaced.
+is cut again. The file is replaced only if that is impossible, because the topic's settings have changed or the file is
+not a chunk.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""Types of Kafka Connect and Debezium in Avro schemas: they name a date or time by `connect.name`, and not by Avro."""
+"""Types of Kafka Connect and Debezium in Avro schemas: they mark a date or time by `connect.name` alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast

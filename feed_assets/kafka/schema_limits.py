@@ -31,8 +31,8 @@ NAME_CHARACTERS = 1_024
 NULLS, REPEATED_NULLS = 1_000, 16
 """The most values that take no bytes: per message, and per item of an array or map.
 
-For a recursive schema, the second limit is the one per message, too. Without these limits, a few bytes of a message
-could stand for a huge value.
+A recursive schema has the second limit per message, too. Without these limits, a few bytes of a message could stand for
+a huge value.
 """
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})

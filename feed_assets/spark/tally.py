@@ -88,8 +88,8 @@ def reads_whole(plan: str, name: str) -> bool:
         depth = len(node[1]) // _INDENT
         while above and above[-1][0] >= depth:
             above.pop()
-        # A node two levels below the node above it is inside an expression, such as IN (SELECT …). Spark turns such an
-        # expression into a join.
+        # A node inside an expression, such as IN (SELECT …), is indented two levels deeper than the node that has the
+        # expression. Spark turns such an expression into a join.
         has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:
             count += 1
