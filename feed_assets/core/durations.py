@@ -40,7 +40,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class DurationComparison:
-    """The newest version with enough updates, compared with the previous version that also has enough."""
+    """The newest code version with enough updates, compared with the previous code version that also has enough."""
 
     new: Trend
     old: Trend
@@ -80,7 +80,7 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
 
 
 def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> DurationComparison | None:
-    """Compare the newest two versions that have enough updates. Return None if there are fewer than two.
+    """Compare the newest two code versions that have enough updates. Return None if there are fewer than two.
 
     Skip updates without a code version, and versions whose median is 0.
     """

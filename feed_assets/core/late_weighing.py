@@ -190,7 +190,7 @@ def _is_enough(policy: Late, grown: Growth) -> bool:
 def _worth(arrivals: Arrivals, grown: Sequence[Growth]) -> tuple[bool, str]:
     """Return whether late data are worth the cost of a re-run, and a text about the cost.
 
-    The answer is True without a price or a known cost, and for windows, because their bytes are not known.
+    The answer is also True if the policy has no price, if no cost is known, or for windows, whose bytes are not known.
     """
     price = arrivals.policy.value_per_gb
     if price is None or any(address_of(each.change.partition) for each in grown):

@@ -67,7 +67,7 @@ class BackfillReport:
 
 
 def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillReport:
-    """Parse a line that another program sent. A source's line that names no part becomes one report for each window.
+    """Parse a line that another program sent. A source's line without `part` becomes one report for each window.
 
     Raise InvalidReport, and no other error, for a text that is not a report.
     """

@@ -186,7 +186,7 @@ class Tracked:
 
     @cached_property
     def share(self) -> Fraction:
-        """Return the ratio as an exact fraction."""
+        """Return `ratio`, the share of the source's records that makes a window complete, as an exact fraction."""
         return as_fraction(self.ratio)
 
     @property

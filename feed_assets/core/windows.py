@@ -157,7 +157,7 @@ def _day(day: date, zone: str) -> Window:
 def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
     """Return windows of one grain (length) that fill `[start, end)` exactly, in order. The largest such grain is used.
 
-    Return () if windows of no grain fill it.
+    Return () if there is no such grain.
     """
     tilings = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
     return next((windows for windows in tilings if windows), ())

@@ -65,9 +65,9 @@ def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
 def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
     """Return the last page of the listing that begins with `page`, and the name after which that last page begins.
 
-    The first guess is half a page before `end`, assuming a steady rate. Then the search tries the next page. Then it
-    doubles its step until a page is empty, and bisects. Only names that are written during the search can follow an
-    empty page.
+    The first guess is `end` minus half of the time between the first and the last update of `page`, as if updates came
+    at a steady rate. Then the search tries the next page. Then it doubles its step until a page is empty, and bisects.
+    Only names that are written during the search can follow an empty page.
     """
     step, guess, high = 0, end - _span(page) // 2, None
     while not page.is_last:

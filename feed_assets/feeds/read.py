@@ -71,7 +71,7 @@ def latest(
 
     A call usually costs one or two requests for names, at most about twice the logarithm of the number of their pages
     (`newest_names`). Each checked update costs one read and one listing of files. If an update was skipped, or with
-    `as_of`, the promises of prunes are listed, too. `known_id`, an update seen before, only saves requests.
+    `as_of`, the promises of prunes (PRUNED) are listed, too. `known_id`, an update seen before, only saves requests.
 
     Raise UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED names were skipped.
     """
@@ -98,7 +98,7 @@ def kept_from(board: Blackboard, partition: Partition) -> str | None:
 
 
 def promises(board: Blackboard, partition: Partition) -> list[str]:
-    """Return the update ids in the promises of a partition's prunes, in order. Only the last promise is valid."""
+    """Return the update ids in the promises (PRUNED) of a partition's prunes, in order. Only the last one is valid."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
     return [name for name in names if "/" not in name]  # The other promises belong to partitions below this one.
@@ -181,7 +181,7 @@ def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
 
 
 def warn_skipped(feed: Feed, skipped: Sequence[Skipped]) -> None:
-    """Log one line about the skipped names of a feed, however many a producer has made. Log nothing without names."""
+    """Log one line about the skipped names of a feed, however many there are. Log nothing if none were skipped."""
     if skipped:
         names = shortened([f"{each.id} ({each.reason})" for each in skipped], 3)
         _log.warning("%s: these names are skipped: %s", feed, names)

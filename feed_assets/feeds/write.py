@@ -143,8 +143,8 @@ def invalidate(
     manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
     if manifest is None and not files:
         raise NoValidUpdate(f"There is nothing at {path}/: no update to invalidate. See `feed-assets feed show`.")
-    # An update without files vanishes with its manifest, so a second call could not know that it existed. But one more
-    # file must not make the count of an invalid update right, not even until its manifest is removed.
+    # Without its manifest, an update without files would vanish, so leave an empty file for a second call to find.
+    # But add no file if the manifest contains 1, because the update would be valid until its manifest is removed.
     leaves_a_file = not files and manifest is not None and parse_manifest(manifest) != 1
     if (how == "file" and why_invalid(manifest, files) is None) or leaves_a_file:
         _add_empty_file(board, path, files)

@@ -33,7 +33,7 @@ def candidates(connection: sa.Connection, feed: Feed, files: int) -> list[update
 def claim(connection: sa.Connection, replaced: updates.UpdateRow, update_id: str, run_id: str, now: datetime) -> None:
     """Record a claimed update that will have the rows of another one. Its facts and its pins are copied.
 
-    The replaced update becomes its base, as if an increment of no rows were added to it. So the partition is built
+    The replaced update becomes its base, as if an increment without rows were added to it. So the partition is built
     again if the replaced update turns out to be invalid.
     """
     partition = replaced.partition

@@ -189,7 +189,7 @@ def waiting(connection: sa.Connection, now: datetime) -> list[QueueEntry]:
 
 
 def _looked_at(now: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition that a request was checked lately. A time in the far future comes from a wrong clock."""
+    """Return the condition that a request was checked lately. A far future time (of a wrong clock) does not count."""
     return allocation.c.at.between(now - FORGOTTEN, now + FORGOTTEN)
 
 

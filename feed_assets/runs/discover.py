@@ -174,7 +174,7 @@ class _Look:
             return _KnownUpdates(log.last(connection), [*updates.published_keys(connection, self.feed)])
 
     def _list(self, names: Sequence[str]) -> None:
-        """List all files of some names by one request. Batches of appendable feeds are visited one by one."""
+        """List all files below some names by one request. Do nothing for an appendable feed: each batch is visited."""
         has_all = self.listing and all(map(self.listing.has, names))
         if names and not self.is_appendable and not has_all:
             self.listing = Listing.of(self.board, self.feed, names)
@@ -241,7 +241,7 @@ class _Look:
         return bool(valid_updates)
 
     def _partitions(self, name: str) -> Iterator[Partition]:
-        """Yield the partitions of a name below the feed, and keep the names that are none."""
+        """Yield the partitions at a name and below it. Add names that are no partitions to `skipped`."""
         try:
             Partition(self.feed, name)
         except InvalidName as error:

@@ -19,7 +19,7 @@ from feed_assets.runs.services import Services, this_process
 def alone(services: Services, output: Partition, dagster_run: str | None = None) -> Generator[str]:
     """Start a run and yield its id. The caller ends the run in the transaction of its work.
 
-    `dagster_run` is the Dagster run that does the work: its end shows on any machine that the work has ended.
+    `dagster_run` is the Dagster run that does the work. Its state tells any machine whether the work has ended.
 
     If the caller raises an error, the run is finished as abandoned. Raise AlreadyRunning while another run builds the
     partition. After a kill, `reconcile` finishes this run.

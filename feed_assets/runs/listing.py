@@ -21,7 +21,7 @@ _FilesById = dict[str, list[File]]
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of all names from `first` to `last` below a feed. Files of later names may be among them."""
+    """All files of a feed below the names from `first` to `last`. Files below later names may be among them."""
 
     board: Blackboard
     feed: Feed
@@ -31,13 +31,13 @@ class Listing:
 
     @classmethod
     def of(cls, board: Blackboard, feed: Feed, names: Collection[str]) -> Self | None:
-        """List the files of some names by one request. Return None if one request cannot list them all."""
+        """List the files below some names by one request. Return None if one request cannot list them all."""
         first, last = min(names), max(names)
         files = board.page_of_files(str(feed), f"{feed}/{first}", f"{feed}/{last}" if last else "")
         return None if files is None else cls(board, feed, first, last, files)
 
     def has(self, name: str) -> bool:
-        """Return whether the listing has all files of a name."""
+        """Return whether the listing has all files below a name."""
         return self.first <= name <= self.last
 
     @cached_property
@@ -76,7 +76,7 @@ class Listing:
         return file.key.removeprefix(f"{self.feed}/").split("/")
 
     def valid_updates(self, name: str) -> list[Update]:
-        """Return the newest update of each partition of a name. Return [] if only a visit can judge it.
+        """Return the newest update of each partition under a name. Return [] if only a visit can judge the name.
 
         Each update costs a request for its manifest, and on local disk a second listing.
         """

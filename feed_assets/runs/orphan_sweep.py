@@ -97,7 +97,9 @@ def contents_of(services: Services, partition: Partition, update_id: str) -> tup
 
 
 def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool] = never, after: str = "") -> Swept:
-    """Finish or sweep the leftovers of attempts with an old claim on one of our own feeds, until the time is over.
+    """Clean up after the attempts that have an old claim on one of our own feeds, until the time is over.
+
+    A valid update of an abandoned attempt is recorded in the ledger. Other leftovers of the attempt are removed.
 
     `after` is where the previous call stopped. The cost is one listing of claims per feed, then a read and two listings
     for each abandoned attempt. If a feed cannot be read, the other feeds are still swept. If no feed can be read, raise
@@ -118,7 +120,7 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
 
 
 def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
-    """Finish or sweep the leftovers of attempts that have a claim on one feed. A claim reserves an update id.
+    """Record or remove the leftovers of attempts that have a claim on one feed. A claim reserves an update id.
 
     Then remove the claims of attempts that have no more leftovers.
     """
@@ -163,7 +165,7 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
 def _carry_out(
     services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
 ) -> tuple[OrphanAction, ...]:
-    """Sweep, finish or keep the leftovers of an old update id, as decided. Keep its claim (the reservation of the id).
+    """Remove, record or keep the leftovers of an old update id, as decided. Keep its claim (the reservation of the id).
 
     Return what was done, if anything.
     """

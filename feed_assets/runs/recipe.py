@@ -103,7 +103,7 @@ class Recipe:
         return tuple(source for source in self.sources if source.is_handed)
 
     def of_handed(self, by_input: Mapping[str, _V]) -> dict[str, _V]:
-        """Return the values for the sources that the function gets, by name."""
+        """Return the items of `by_input` (values by a source's name) whose source the function gets."""
         names = {source.name for source in self.handed}
         return {name: value for name, value in by_input.items() if name in names}
 

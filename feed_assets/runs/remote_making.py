@@ -57,7 +57,7 @@ def report_of(task: Task, board: Blackboard, maker: Maker) -> dict[str, Any]:
     try:
         with maker.make(task, board) as rows:
             outputs: list[Output] = []
-            for partition, update_id in reversed(task.claims):  # The dataset shows whether there are rejects.
+            for partition, update_id in reversed(task.claims):  # Dataset first: its write shows if there are rejects.
                 outputs.insert(0, Output(partition, update_id, rows.write(partition, update_id)))
             counted = rows.counted()
             audit = rows.audit(outputs)

@@ -68,10 +68,11 @@ class TargetWatch:
 
     @contextmanager
     def __call__(self, opened: "AbstractContextManager[SparkSession]") -> "Generator[SparkSession]":
-        """Yield the session. Raise TargetLost if the target is offline, or if Spark starts on it for no dataset.
+        """Yield the session.
 
-        If the target answers, but Spark or its executors do not start, raise StartRefused. Raise SparkUnavailable if
-        this process cannot start another Spark, which is not the target's fault.
+        Raise TargetLost if the target is offline, or if Spark does not start on it for other datasets either. If the
+        target answers, but Spark or its executors do not start, raise StartRefused. Raise SparkUnavailable if this
+        process cannot start another Spark, which is not the target's fault.
         """
         from feed_assets.spark.guarded import refuse_an_ended_one  # PySpark takes a second to load
 
@@ -127,7 +128,10 @@ class TargetWatch:
         return self._refused(*self._state.unstarted) if self._state.unstarted else None
 
     def _refused(self, why: str, expected: str) -> StartRefused | TargetLost:
-        """Return the error if a run's Spark does not start: TargetLost if the target starts Spark for no dataset."""
+        """Return the error for a run whose Spark does not start: TargetLost if the target is to blame, or StartRefused.
+
+        It is to blame if Spark could not start for another dataset either, and no dataset has worked there since.
+        """
         if target_probes.note_refusal(self.ledger, self.name, self.dataset, self.now()):
             self._state.lost = f"{target_probes.FAULTY}: {sentence(why)[:-1]}"
             return self._as_lost(self._state.lost)

@@ -45,7 +45,7 @@ class Gone:
 
 @dataclass
 class Verified:
-    """Result of a verification: the updates that are gone, and by feed the reason why it could not be verified."""
+    """Result of a verification: the updates that are gone, and for each feed that could not be verified the reason."""
 
     gone: list[Gone] = field(default_factory=list[Gone])
     problems: dict[str, str] = field(default_factory=dict[str, str])

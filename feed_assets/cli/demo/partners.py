@@ -96,7 +96,7 @@ def _receiver(stage: "Stage") -> Generator[str]:
     feeds = pushed_feeds(Graph(stage.definitions.resolve_asset_graph()))
     door = door_of(Calls(stage.services), feeds, stage.folder / "receiver")
     server = server_of(door, LOOPBACK, 0, settings().receiver_flush_seconds)
-    with create_server((LOOPBACK, 0)) as listening:  # Earlier requests wait until the server accepts them.
+    with create_server((LOOPBACK, 0)) as listening:  # Requests wait here until the server runs.
         thread = Thread(target=server.run, args=([listening],))
         thread.start()
         try:

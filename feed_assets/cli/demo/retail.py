@@ -17,7 +17,7 @@ FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
 
 
 def play(stage: "Stage") -> None:
-    """Play the story. A day waits for the bank's event, even if there is no rate.
+    """Play the story. A day waits for the bank's file of that day, even if the file has no rate, as on weekends.
 
     A corrected rate rebuilds the days that used it.
     """

@@ -21,7 +21,10 @@ class Delta:
         add_source(self.sources, tier, records, parts)
 
     def merge(self, other: "Delta", *, is_base: bool) -> None:
-        """Add another delta of the same window, or of a smaller window inside it. Only base windows keep sources."""
+        """Add another delta of the same window, or of a smaller window inside it.
+
+        Only a base window, whose counts come from reports, keeps the counts of its sources.
+        """
         self.records, self.parts = self.records + other.records, self.parts + other.parts
         self.data += other.data
         for tier, counted in other.sources.items() if is_base else ():

@@ -57,7 +57,7 @@ def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
 
 
 def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> RequestedRuns:
-    """Return the runs that a tick may request. `sizes` has the outputs in order, each with the bytes that it reads.
+    """Return the runs that a tick may request. `sizes` has the outputs in order, and the bytes that each reads.
 
     During an outage of a service, return one run with a single output, to test whether the service works again.
     """
@@ -78,7 +78,7 @@ def _with_history(
 ) -> RequestedRuns:
     """Return the runs in `free`, and as many runs of history as the limits of the tick and the day allow.
 
-    History keeps its order: `sizes` has its outputs in order, each with the bytes that it reads.
+    `sizes` has the outputs of history in the order in which they are taken, and the bytes that each output reads.
     """
     rules, outputs = settings().history, [*sizes]
     room = _room(rules, spent)
