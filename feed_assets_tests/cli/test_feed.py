@@ -67,8 +67,8 @@ def test_ls_lists_feeds_then_partitions_then_updates(feed, published):
     assert [row["partition"] for row in partitions] == ["2019-11-24/men", "café"]
     assert "cannot be a path segment" in partitions[1]["skipped"]
     assert json.loads(feed("ls", "ads/shown/v1.0", "2019-11-24/men", "--json")[1]) == [
-        {"id": NEW, "valid": True, "files": 2, "bytes": 15, "reason": ""},
-        {"id": OLD, "valid": True, "files": 2, "bytes": 15, "reason": ""},
+        {"id": NEW, "valid": True, "files": 2, "bytes": 15, "reason": "", "compacted_from": ""},
+        {"id": OLD, "valid": True, "files": 2, "bytes": 15, "reason": "", "compacted_from": ""},
     ]
 
 
