@@ -16,7 +16,7 @@ from feed_assets.compaction import blocking
 from feed_assets.compaction.rewriting import Rewriting
 from feed_assets.core.batch_names import LEAST, Numbers, numbers_in, version_of
 from feed_assets.core.compact import UNSORTED, Compact
-from feed_assets.core.errors import NoValidUpdate, UpdateChanged
+from feed_assets.core.errors import NotAsDeclared, NoValidUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import batch_sets, claims, compacted
@@ -152,7 +152,7 @@ class _Compaction:
     def _stage(self, output: Output) -> None:
         """Record the row count and the batches' joint version.
 
-        Raise UpdateChanged if the batches had another count, or one of them was invalidated meanwhile.
+        Raise NotAsDeclared if the batches had another count, and UpdateChanged if one was invalidated meanwhile.
 
         Size and number of files are those of the batches: late data are weighed by them.
         """
@@ -160,7 +160,7 @@ class _Compaction:
         with self.services.ledger.write() as connection:
             expected = compacted.records(connection, self.pins)
             if expected is not None and expected != written.records:
-                raise UpdateChanged(
+                raise NotAsDeclared(
                     f"{self.into}: {written.records} rows were written, expected the {expected} of its batches: "
                     "nothing is published. Check them with `feed-assets feed verify`."
                 )

@@ -5,7 +5,7 @@ import pytest
 from feed_assets import Compact
 from feed_assets.compaction.due_partitions import due
 from feed_assets.compaction.whole_partitions import compact_partition
-from feed_assets.core.errors import PartitionClosed
+from feed_assets.core.errors import AlreadyRunning, PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.retention import Retention
 from feed_assets.feeds import read
@@ -45,6 +45,26 @@ def built(raw=""):
     world.drop(RAW, DAY, raw or rows(1, 2))
     world.run_until_idle()
     return world
+
+
+def test_during_a_compaction_a_second_one_is_refused_its_base_stays_and_late_data_wait():
+    world, refused = built(), []
+
+    def give(task):
+        with pytest.raises(AlreadyRunning):
+            compact_partition(services(), OUTPUT, SORTED)
+        refused.append(task)
+        [pruned] = prune_feed(services(), OUTPUT.feed, Retention(keep=1), apply=True)
+        assert not any(each.goes for each in pruned.judged)
+        world.drop(RAW, DAY, rows(1, 2, 3))
+        return compacted_rows(task)
+
+    before = world.newest(SUMS, DAY)
+    done = compact_partition(Services.of(settings(), lambda: PlainMaker(give)), OUTPUT, SORTED)
+    assert (len(refused), done.before, world.rows(SUMS, DAY)) == (1, before, [{"k": "a", "n": 3}])
+    world.run_until_idle()
+    assert world.rows(SUMS, DAY) == [{"k": "a", "n": 6}]
+    assert world.run_until_idle() == []
 
 
 def due_now(world):

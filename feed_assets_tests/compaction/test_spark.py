@@ -115,6 +115,17 @@ def test_files_have_about_the_target_size_with_and_without_an_order(spark, tmp_p
         assert all(1 / 1.5 < each < 1.5 for each in sizes), sizes
 
 
+def test_a_partition_without_rows_is_compacted_as_any_other(spark):
+    raw = foreign_feed(RAW, schema="id int", partitions_def=DAYS)
+    own = feed_asset(str(OWN), partitions_def=DAYS, inputs={"raw": raw})(lambda raw: raw.where("id < 0"))
+    world = harness(raw, own, maker=None, now=lambda: NOW)
+    world.drop(RAW, DAY, "id\n1\n")
+    world.run_until_idle()
+    done = compact_partition(Services.of(settings()), Partition(OWN, DAY), Compact(sort_by=("id",), files=1))
+    assert (done.files_before, done.files_after) == (1, 1)
+    assert [table.num_rows for table in files_of(world, str(OWN))] == [0]
+
+
 def test_sorted_files_have_small_row_groups_that_readers_skip(spark, monkeypatch):
     raw = foreign_feed(RAW, schema="id int", partitions_def=DAYS)
     own = feed_asset(str(OWN), partitions_def=DAYS, inputs={"raw": raw})(lambda raw: raw.repartition(4))

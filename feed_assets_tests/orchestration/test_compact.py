@@ -10,7 +10,7 @@ import pytest
 from feed_assets import Compact
 from feed_assets.compaction.batches import compact, partitions_of
 from feed_assets.compaction.due_partitions import due
-from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged, UpdatePruned
+from feed_assets.core.errors import AlreadyRunning, NotAsDeclared, NotRevalidated, UpdatePruned
 from feed_assets.core.retention import Retention
 from feed_assets.feeds import batch_set
 from feed_assets.feeds.opened import open_board
@@ -197,7 +197,7 @@ def test_invalidating_a_compacted_range_brings_its_batches_back(batched):
 
 
 def test_a_compaction_that_changes_rows_is_not_published(batched):
-    with pytest.raises(UpdateChanged, match="1 rows were written, expected the 4 of its batches"):
+    with pytest.raises(NotAsDeclared, match="1 rows were written, expected the 4 of its batches"):
         compact(services(rows=[{"key": "a", "version": 1, "by": "shop"}]), OUTPUT, 2, apply=True)
     assert len(held()) == 4
     assert compact(services(), OUTPUT, 2, apply=True)
