@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast test-rest test-all check licences ui soak bench clean java minutes
+.PHONY: help demo test test-fast test-rest test-all check docs licences ui soak bench clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -35,12 +35,17 @@ test-rest: java $(SYNCED) ## what `make test` leaves out
 
 test-all: test test-rest ## every test: both of these
 
-check: $(SYNCED) ## ruff, pyright, the import contracts, and known vulnerabilities
+check: $(SYNCED) docs ## ruff, pyright, the import contracts, the documentation site, and known vulnerabilities
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/pyright
 	@.venv/bin/lint-imports
 	@scripts/audit.sh
+
+docs: $(SYNCED) ## build the documentation site into .cache/site; a link that leads nowhere is an error
+	@UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never $(UV) sync --quiet --frozen --inexact --group docs
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+	@echo "open .cache/site/index.html"
 
 licences: $(SYNCED) ## write docs/licences.md from uv.lock
 	@.venv/bin/python scripts/licences.py
