@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast test-rest test-all check docs licences ui soak bench clean java minutes
+.PHONY: help demo test test-fast test-rest test-all check docs reference licences ui soak bench clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -46,6 +46,9 @@ docs: $(SYNCED) ## build the documentation site into .cache/site; a link that le
 	@UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never $(UV) sync --quiet --frozen --inexact --group docs
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 	@echo "open .cache/site/index.html"
+
+reference: $(SYNCED) ## write the generated parts of docs/reference
+	@.venv/bin/python scripts/reference.py
 
 licences: $(SYNCED) ## write docs/licences.md from uv.lock
 	@.venv/bin/python scripts/licences.py

@@ -86,7 +86,7 @@ class Declaring(BaseSettings):
 
 
 class Settings(Declaring):
-    """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/operations.md has the table).
+    """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/reference/settings.md lists them).
 
     Raises:
         InvalidSetting: A variable has an invalid value; the message names it.
@@ -423,4 +423,5 @@ def _say_unknown(environment: Mapping[str, str]) -> None:
     variables = [*map(_variable, Settings.model_fields)]
     for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in variables):
         near = [f"is {each} meant?" for each in _ELSEWHERE.get(name, get_close_matches(name, variables, 1, 0.8))]
-        say(f"{name} is not a setting and has no effect: {near[0] if near else 'docs/operations.md has all of them'}")
+        hint = near[0] if near else "docs/reference/settings.md has all of them"
+        say(f"{name} is not a setting and has no effect: {hint}")

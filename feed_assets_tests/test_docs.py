@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import dagster as dg
-import pytest
 import typer.main
 
 import feed_assets
@@ -24,7 +23,7 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.public_declarations import DECLARED, parameters
 
 ROOT = Path(__file__).parents[1]
-PAGES = {path.relative_to(ROOT).as_posix(): path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 ALL = "\n".join(TEXTS.values())
 README, DATASETS, AUTOMATION = TEXTS["README.md"], TEXTS["docs/datasets.md"], TEXTS["docs/automation.md"]
@@ -101,7 +100,7 @@ def test_every_check_factory_is_found_in_the_code():
 
 @each_case("name", Settings.model_fields)
 def test_a_setting_is_in_the_docs(name):
-    assert f"FEED_ASSETS_{name.upper()}`" in TEXTS["docs/operations.md"]
+    assert f"## `FEED_ASSETS_{name.upper()}`\n" in TEXTS["docs/reference/settings.md"]
 
 
 def test_every_setting_in_the_docs_exists():
@@ -111,8 +110,14 @@ def test_every_setting_in_the_docs_exists():
 
 
 @each_case("command", COMMANDS)
-def test_a_command_is_in_the_readme(command):
-    assert re.search(rf"\| `feed-assets {command}[ `]", README)
+def test_a_command_is_in_the_reference(command):
+    assert f"\n## feed-assets {command}\n" in TEXTS["docs/reference/commands.md"]
+
+
+def test_every_page_is_in_the_index():
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert len(pages) > 20
+    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["docs/index.md"]))
 
 
 def test_every_command_in_the_docs_exists():
@@ -203,7 +208,7 @@ def test_every_report_in_the_docs_is_valid(line):
     assert parse_report(line)
 
 
-@pytest.mark.parametrize("query", blocks(TEXTS["docs/state.md"], "sql"))
+@each_case("query", blocks(TEXTS["docs/state.md"], "sql"))
 def test_a_query_in_the_docs_runs(query, ledger):
     with ledger.read() as connection:
         assert connection.exec_driver_sql(query).all() == []

@@ -1,21 +1,22 @@
-"""Commands of the README and the docs, and every setting that they must name."""
+"""Commands of the README and of the page for contributors, the generated reference, and the wheel's description."""
 
 import re
 import shlex
 import subprocess
+import tomllib
+from importlib import import_module
 from pathlib import Path
 
-from typer.main import get_command
+import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
-from feed_assets.settings import Settings
 from feed_assets_tests.support.each_case import each_case
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OF_PROJECTS = (ROOT / "feed_assets/cli/template/README.md.template").read_text(encoding="utf-8")
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def shell_commands(text):
@@ -53,12 +54,18 @@ def subcommand(words):
     return names
 
 
-COMMANDS = [words for line in shell_commands(README) + inline_commands(README) if (words := shlex.split(line, True))]
+COMMANDS = [
+    words
+    for text in (README, CONTRIBUTING)
+    for line in shell_commands(text) + inline_commands(text)
+    if (words := shlex.split(line, True))
+]
 MAKE = sorted({tuple(words[1:]) for words in COMMANDS if words[0] == "make"})
 OURS = sorted({tuple(subcommand(words[1:])) for words in COMMANDS if words[0].endswith("feed-assets")})
 
 
-def test_the_readme_shows_the_two_commands():
+def test_the_readme_is_short_and_shows_the_two_commands():
+    assert len(README.splitlines()) <= 120
     assert {"make demo", "make test"} <= set(shell_commands(README))
 
 
@@ -72,7 +79,7 @@ def test_a_make_command_of_the_readme_has_its_target(words):
     assert done.returncode == 0, done.stderr
 
 
-def test_every_make_target_is_in_the_readme():
+def test_every_make_target_is_in_the_page_for_contributors():
     targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {"test", "check"} <= set(targets) <= {words[0] for words in MAKE}
 
@@ -84,29 +91,43 @@ def test_a_feed_assets_command_of_the_readme_parses():
         assert done.exit_code == 0, f"feed-assets {' '.join(names)}: {done.output}"
 
 
-def leaves(command, name=""):
-    """Return each command with the names of its options."""
-    if below := getattr(command, "commands", None):
-        for word, each in below.items():
-            yield from leaves(each, f"{name} {word}".strip())
-    if name and not command.hidden and (below is None or command.invoke_without_command):
-        yield name, {option for each in command.params for option in each.opts}
+@pytest.fixture
+def script(monkeypatch):
+    """Return a function that imports a module of scripts/ by its name."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return import_module
 
 
-def named(sentence):
-    return set(re.findall(r"`([a-z -]+)`", sentence))
+def test_the_generated_parts_of_the_reference_are_those_of_the_code(script):
+    reference = script("reference")
+    assert [path.name for path in reference.stale()] == [], "run `make reference`"
+    assert reference.unused() == set()
+    page = reference.current("before\n<!-- generated: settings -->\nFORMER\n<!-- end -->\nafter")
+    assert page.startswith("before\n<!-- generated: settings -->\n\n## `FEED_ASSETS_")
+    assert page.endswith("\n\n<!-- end -->\nafter")
+    assert "FORMER" not in page
 
 
-def test_the_readme_says_which_commands_take_definitions_and_json():
-    options = dict(leaves(get_command(app)))
-    about = README.partition("`--apply` removes them |")[2].partition("\n## ")[0]
-    assert named(about.partition(" work on the definitions")[0]) == {
-        name for name, taken in options.items() if "--module" in taken
-    }
-    without = about.partition("All but ")[2].partition(" take")[0]
-    assert named(without) == {name for name, taken in options.items() if "--json" not in taken}
+def test_links_of_a_page_that_leaves_its_folder_lead_to_the_repository(script):
+    absolute = script("repository_links").absolute
+    for markdown, expected in {
+        "[a](docs/x.md#y)": "[a](https://host/r/blob/main/docs/x.md#y)",
+        "![a](docs/ui.png)": "![a](https://host/r/raw/main/docs/ui.png)",
+        "[a](docs/decisions/)": "[a](https://host/r/tree/main/docs/decisions)",
+        "[a](https://dagster.io) [b](#start)": "[a](https://dagster.io) [b](#start)",
+        "`[a](x)`\n```\n[a](x)\n```": "`[a](x)`\n```\n[a](x)\n```",
+    }.items():
+        assert absolute(markdown, "https://host/r") == expected
 
 
-@each_case("name", Settings.model_fields)
-def test_a_setting_has_its_line_in_operations(name):
-    assert f"| `FEED_ASSETS_{name.upper()}` |" in OPERATIONS
+def test_the_package_index_gets_urls_and_a_description_whose_links_work(script):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"Repository", "Documentation", "Changelog", "Issues"} <= set(project["urls"])
+    assert all(url.startswith(project["urls"]["Repository"]) for url in project["urls"].values())
+    pythons = {each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)}
+    assert pythons == {"3.11", "3.12", "3.13"}
+    assert project["requires-python"] == ">=3.11,<3.14"
+    text = script("repository_links").absolute(README, project["urls"]["Repository"])
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []

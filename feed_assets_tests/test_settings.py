@@ -207,7 +207,7 @@ def test_a_wrong_foreign_blackboard_setting_has_a_plain_error(monkeypatch, board
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("FEED_ASSETS_HOME", "is DAGSTER_HOME meant?"), ("FEED_ASSETS_XYZ", "docs/operations.md has all of them")],
+    [("FEED_ASSETS_HOME", "is DAGSTER_HOME meant?"), ("FEED_ASSETS_XYZ", "docs/reference/settings.md has all of them")],
 )
 def test_an_unknown_variable_is_reported_without_a_suggestion(monkeypatch, capsys, name, said):
     monkeypatch.setenv(name, "x")

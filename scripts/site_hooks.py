@@ -1,4 +1,4 @@
-"""MkDocs hooks of the documentation site: the home page, folders in the navigation, links to the repository."""
+"""MkDocs hooks of the documentation site: folders in the navigation, links to the repository, titles of code."""
 
 import posixpath
 import re
@@ -10,14 +10,14 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 from repository_links import in_repository, with_links
 
 ROOT = Path(__file__).parent.parent
-HOME, DECISIONS = "index.md", "decisions/index.md"
+_INDEXES = ("/index.md", "/README.md")
 _CODE_TITLE = re.compile(r"^(```\w+) title=(\S+)$", re.MULTILINE)
 _LOADED = re.compile(r"<(?:script|img|iframe|link(?= [^>]*stylesheet))[^>]+(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
 REPOSITORY: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Repository"]
@@ -48,28 +48,9 @@ def _entries(nav: list[Any], docs: Path) -> Iterator[Any]:
 
 
 def _pages(docs: Path, pattern: str) -> list[str]:
-    """Return the pages of a folder, its index first. The index of the decisions is made here."""
-    pages = {path.relative_to(docs).as_posix() for path in docs.glob(pattern)}
-    if DECISIONS.startswith(pattern.partition("*")[0]):
-        pages.add(DECISIONS)
-    return sorted(pages, key=lambda page: (not page.endswith("/index.md"), page))
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that have no file in docs/: the README is the home page, and decisions have a list."""
-    readme = with_links((ROOT / "README.md").read_text("utf-8"), lambda link: posixpath.relpath(link, "docs"))
-    files.append(File.generated(config, HOME, content=readme))
-    decisions = sorted(Path(config.docs_dir, "decisions").glob("[0-9]*.md"))
-    files.append(File.generated(config, DECISIONS, content=_list_of(decisions)))
-    return files
-
-
-def _list_of(decisions: list[Path]) -> str:
-    titles = [page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in decisions]
-    links = [f"- [{title}]({page.name})" for title, page in zip(titles, decisions, strict=True)]
-    return "\n".join(
-        ["# Decisions", "", "Each page is one decision: its context, the choice and the reasons.", "", *links]
-    )
+    """Return the pages of a folder, its index first."""
+    pages = [path.relative_to(docs).as_posix() for path in docs.glob(pattern)]
+    return sorted(pages, key=lambda page: (not page.endswith(_INDEXES), page))
 
 
 def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> str:
@@ -80,11 +61,12 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> st
         path, hash_sign, anchor = link.partition("#")
         place = posixpath.normpath(posixpath.join(here, path))
         is_folder = (ROOT / place).is_dir()
-        name = f"{place}/index.md" if is_folder else "docs/index.md" if place == "README.md" else place
-        if files.get_file_from_path(name.removeprefix("docs/")) is not None and name.startswith("docs/"):
-            return posixpath.relpath(name, here) + hash_sign + anchor
-        outside = is_folder or not name.startswith("docs/")
-        return in_repository(place + "/" * is_folder, REPOSITORY) + hash_sign + anchor if outside else link
+        for name in [place + index for index in _INDEXES] if is_folder else [place]:
+            if name.startswith("docs/") and files.get_file_from_path(name.removeprefix("docs/")):
+                return posixpath.relpath(name, here) + hash_sign + anchor
+        if place.startswith("docs/") and not is_folder:
+            return link  # MkDocs reports it
+        return in_repository(place + "/" * is_folder, REPOSITORY) + hash_sign + anchor
 
     return with_links(_CODE_TITLE.sub(_with_title, markdown), target)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.runner import Runner
 
 NOT_BUILT, FOR_A_PERSON = 1, 3
-"""Exit codes of `run`. docs/operations.md lists all exit codes."""
+"""Exit codes of `run`. docs/reference/exit-codes.md lists all exit codes."""
 
 STARTING_SPARK = "starting Spark"
 """The name of the step in `orchestration.runner`. It is repeated here, because importing that module takes long."""
