@@ -26,7 +26,8 @@ def shell_commands(text):
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def test_the_readme_begins_with_commands_that_work_before_a_release():
+def test_the_readme_is_short_and_begins_with_commands_that_work_before_a_release():
+    assert len(README.splitlines()) <= 120
     assert shell_commands(README)[:3] == ["make demo", "make test", next(iter(_installing(README)))]
     assert len(_installing(README)) == README.count("pip install feed-assets") == 1
     assert _installing(README)[0].startswith("pip install ./feed_assets  #")
@@ -62,11 +63,6 @@ COMMANDS = [
 ]
 MAKE = sorted({tuple(words[1:]) for words in COMMANDS if words[0] == "make"})
 OURS = sorted({tuple(subcommand(words[1:])) for words in COMMANDS if words[0].endswith("feed-assets")})
-
-
-def test_the_readme_is_short_and_shows_the_two_commands():
-    assert len(README.splitlines()) <= 120
-    assert {"make demo", "make test"} <= set(shell_commands(README))
 
 
 def test_every_shell_command_is_one_that_is_checked_here():
@@ -108,7 +104,7 @@ def test_the_generated_parts_of_the_reference_are_those_of_the_code(script):
     assert "FORMER" not in page
 
 
-def test_links_of_a_page_that_leaves_its_folder_lead_to_the_repository(script):
+def test_the_package_index_gets_urls_and_a_description_whose_links_lead_to_the_repository(script):
     absolute = script("repository_links").absolute
     for markdown, expected in {
         "[a](docs/x.md#y)": "[a](https://host/r/blob/main/docs/x.md#y)",
@@ -118,16 +114,13 @@ def test_links_of_a_page_that_leaves_its_folder_lead_to_the_repository(script):
         "`[a](x)`\n```\n[a](x)\n```": "`[a](x)`\n```\n[a](x)\n```",
     }.items():
         assert absolute(markdown, "https://host/r") == expected
-
-
-def test_the_package_index_gets_urls_and_a_description_whose_links_work(script):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {"Repository", "Documentation", "Changelog", "Issues"} <= set(project["urls"])
     assert all(url.startswith(project["urls"]["Repository"]) for url in project["urls"].values())
     pythons = {each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)}
     assert pythons == {"3.11", "3.12", "3.13"}
     assert project["requires-python"] == ">=3.11,<3.14"
-    text = script("repository_links").absolute(README, project["urls"]["Repository"])
+    text = absolute(README, project["urls"]["Repository"])
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert len(links) > 20
     assert [link for link in links if not link.startswith("https://")] == []

@@ -16,7 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_commands
+import reference_components
+import reference_python
 import reference_settings
+import reference_tables
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -24,6 +27,16 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": reference_commands.index,
     "options of commands": reference_commands.details,
     "settings": reference_settings.settings,
+    "public names": reference_python.public,
+    "checks": reference_python.factories,
+    "names for tests": reference_python.for_tests,
+    "components": reference_components.components,
+    "states of windows": reference_tables.window_states,
+    "transitions of windows": reference_tables.transitions,
+    "columns of the ledger": reference_tables.columns,
+    "schema of write events": reference_tables.event_part,
+    "schema of signals": reference_tables.signal_part,
+    "tags": reference_tables.tags,
 }
 """Generated parts of pages by name."""
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(?=<!-- end -->)", re.DOTALL)
