@@ -55,7 +55,10 @@ class WindowAddress(NamedTuple):
 
 
 def address_of(partition: Partition) -> WindowAddress | None:
-    """Return the window address of a partition in the log. Return None for a partition that holds data."""
+    """Return the address of the window that a partition in the log stands for.
+
+    Return None for an ordinary partition: one that holds data.
+    """
     match = _ADDRESS.fullmatch(partition.key)
     return WindowAddress(partition.feed, match[3] or "", match[1], match[2]) if match else None
 

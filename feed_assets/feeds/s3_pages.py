@@ -103,7 +103,8 @@ class S3Pages:
     def object_pages(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
         """Yield pages of the objects whose keys begin with `begins` and follow `after`: one request for each page.
 
-        All pages together have no time limit, unless `listing` made this object: lazy callers choose when to stop.
+        All pages together have no time limit, because lazy callers choose when to stop. Only a copy that `listing` made
+        limits the time of all pages.
         """
         above = self._below("")
         for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):

@@ -76,8 +76,8 @@ class _Lag:
     def in_this_process(self, opened: Mapping[int, PartitionReader]) -> None:
         """Make the remaining chunks in this process.
 
-        If a chunk's file exists with other content, but without a signal, reopen the partitions. The reopened partition
-        reads where that chunk ends, and cuts it again.
+        If a chunk's file exists with other content, reopen the partitions. A chunk without a signal is then made again,
+        and ends where the chunk in that file ends. Raise ChunkDiffers if no chunk was signalled since the last opening.
         """
         while True:
             before = len(self.signalled)

@@ -94,7 +94,7 @@ class Cutter:
     def due(self, now: float) -> Chunk | None:
         """Return the chunk that is being filled if it has been open for as long as the topic allows; else None.
 
-        Never end a chunk before `until`.
+        Never end the chunk before `until`, the end of an existing chunk that has no signal.
         """
         if self.opened is None or now < self.opened + self._topic.seconds or self.next < self._until:
             return None

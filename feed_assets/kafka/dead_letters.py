@@ -222,9 +222,9 @@ class _Settling:
             self._producer.produce(self._topic, message.value, message.key, number, headers=[*own], timestamp=timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
-        """Keep a dead letter open by writing a copy of it. Keep the reason `why` for `check`.
+        """Keep a dead letter open by writing a copy of it, and keep the reason `why` for `check`.
 
-        The transaction's receipt settles only the original, because the copy has a later offset.
+        The transaction's receipt settles the letters before an offset. The copy comes after it, so it stays open.
         """
         number, message = placed
         self._left.append(why)

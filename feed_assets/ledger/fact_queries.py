@@ -146,9 +146,10 @@ def _built(
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
-    """Return for some inputs an earlier update, because their newest update is weighed only at a later check.
+    """Return earlier updates of those inputs whose newest update does not count now, by input and last id that counts.
 
-    Few inputs need this, so one query reads all of them.
+    A policy for late data lets some updates count only from a later check on, or never. Few inputs need this, so one
+    query reads all of them.
     """
     member_limits = {
         (member, limit)

@@ -258,9 +258,9 @@ class Runner:
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
         """Run a request now. Return the number of runs.
 
-        Skip the request if its run key was used before, or if its runs ended too often without an attempt. Otherwise
-        the same request might be run forever, because a tick may take longer than the longest wait between two
-        requests.
+        Skip the request if its run key was used before, or if its runs ended too often without an attempt to build.
+        Otherwise such a request might be run forever: if a tick takes longer than the longest wait between two
+        requests, each tick repeats the request.
         """
         whose = _subject(request)
         if self._in_vain[whose] >= settings().max_attempts:

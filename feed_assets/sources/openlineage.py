@@ -55,7 +55,7 @@ class OpenLineageSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): another writer's event cannot take the place of ours."""
+        """Return (): events of other writers never hide ours from receivers."""
         return ()
 
 

@@ -120,7 +120,7 @@ class SqlSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): the row of another writer has its own id, and hides none of ours."""
+        """Return (): rows of other writers never hide ours from readers, because each has its own id."""
         return ()
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:

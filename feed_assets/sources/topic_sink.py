@@ -39,7 +39,7 @@ class TopicSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): the message of another producer has its own offset, and hides none of ours."""
+        """Return (): messages of other producers never hide ours from readers, because each has its own offset."""
         return ()
 
 

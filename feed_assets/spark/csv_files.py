@@ -143,8 +143,8 @@ def _is_record() -> Column:
 def _opaque(column: Column) -> Column:
     """Return an expression over all columns in a form that Spark's optimizer cannot analyze.
 
-    Each of n columns has two names. The optimizer would repeat each conclusion for every choice of names, which makes
-    2^n conclusions, and planning would never end.
+    Otherwise it would repeat each conclusion about the expression for every combination of the columns' names. Each of
+    n columns has two names, so there would be 2^n conclusions, and planning would never end.
     """
     return sf.when(sf.monotonically_increasing_id() >= 0, column)
 

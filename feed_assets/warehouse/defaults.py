@@ -33,7 +33,7 @@ class Types:
         self._left = MOST_OF_DEFAULTS
 
     def count(self, size: int) -> None:
-        """Subtract some values and characters. Raise ValueError if there are too many."""
+        """Take `size` values and characters from the budget. Raise ValueError if the budget is too small."""
         self._left -= size
         if self._left < 0:
             raise ValueError(f"the defaults of the schema have more than {MOST_OF_DEFAULTS:,} values and characters")
