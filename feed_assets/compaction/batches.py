@@ -55,10 +55,10 @@ def compact(
 ) -> list[Compacted]:
     """Compact the batches of a partition, as many in a row as possible.
 
-    `policy` says how the rows are arranged in files. With `by_size`, a range larger than all newer batches together
-    stays, so a row is rewritten only as often as its range doubles. Without `apply`, only return what would be
-    compacted. An invalid batch that may become valid again is not compacted. The batches before it and after it become
-    separate ranges.
+    `policy` says how the rows are arranged in files. With `by_size`, a batch that was made of several stays if it is
+    larger than all newer batches together. So a row is rewritten only when the batch that has it doubles. Without `apply`, only return what would be
+    compacted. An invalid batch that may become valid again is not compacted. The batches before it and after it are
+    compacted separately.
 
     Raise AlreadyRunning while a run builds the partition, NotCompacted after a failed build or while a check blocks the
     readers, and the errors of reading, writing and Spark.
@@ -154,7 +154,8 @@ class _Compaction:
 
         Raise NotAsDeclared if the batches had another count, and UpdateChanged if one was invalidated meanwhile.
 
-        Size and number of files are those of the batches: late data are weighed by them.
+        Record the size and the number of files of the batches, and not those of the written files. So the compaction
+        does not change how much late data weighs.
         """
         written = output.written
         with self.services.ledger.write() as connection:

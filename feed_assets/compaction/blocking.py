@@ -28,7 +28,11 @@ def reasons(connection: sa.Connection, partitions: Collection[Partition]) -> dic
 
 
 def refuse(services: Services, partition: Partition) -> None:
-    """Raise NotCompacted for a blocked partition. A successful run, such as a compaction, would end its failures."""
+    """Raise NotCompacted for a blocked partition.
+
+    A compaction is a successful run. After it, the partition would no longer count as failed, although nothing was
+    repaired.
+    """
     with services.ledger.read() as connection:
         why = reasons(connection, [partition])
     if partition in why:

@@ -54,7 +54,7 @@ def fitting(connection: sa.Connection, feed: Feed, policy: Compact) -> list[upda
 
 
 def _with_batches(connection: sa.Connection, feed: Feed, policy: Compact) -> list[Partition]:
-    """Return the partitions with enough new batches in a row: batches that are in no range yet."""
+    """Return the partitions with enough consecutive batches that no compaction has merged yet."""
     return [
         each
         for each in compacted.with_new_batches(connection, feed, policy.files)

@@ -88,7 +88,8 @@ class _Replacement:
     def _stage(self, output: Output) -> None:
         """Record the written files. Raise NotAsDeclared if they have other rows than the replaced update.
 
-        Size and number of files stay those of the replaced update: late data are weighed by them.
+        Record the size and the number of files of the replaced update, and not those of the written files. So the
+        compaction does not change how much late data weighs.
         """
         written = output.written
         if (written.records, written.data_version) != (self.row.records, self.row.version):
@@ -105,7 +106,8 @@ class _Replacement:
     def _refuse_others(self) -> None:
         """Raise UpdateChanged unless the replaced update is still the newest valid one.
 
-        An invalidation after this check makes the base of the new update invalid, so the partition is built again.
+        If the replaced update becomes invalid after this check, the ledger finds that the new update was made from an
+        invalid one. Then the partition is built again.
         """
         newest = read.latest(self.services.board, self.row.partition).update
         if newest is None or newest.id != self.row.id:

@@ -68,13 +68,13 @@ def _is_chosen(subscription: Subscription) -> sa.ColumnElement[bool]:
 
 
 def _is_old_batch() -> sa.ColumnElement[bool]:
-    """Return the condition that a change repeats a batch's state, because the batch is now known as one."""
+    """Return the condition that a change only says that an update, whose state is known, belongs to a batch."""
     why = sa.func.coalesce(change.c.why, "")
     return (change.c.kind == log.UPDATE) & (change.c.before == change.c.after) & why.startswith(batch_partitions.JOINS)
 
 
 def _is_compaction() -> sa.ColumnElement[bool]:
-    """Return the condition that a compaction has published an update: what it replaces has the same rows."""
+    """Return the condition that a compaction has published an update, with the rows of the update it replaces."""
     its_update = (update.c.feed == change.c.feed) & (update.c.partition == change.c.partition)
     its_update &= (update.c.id == change.c.subject) & (update.c.origin == updates.COMPACTED)
     is_new = sa.func.coalesce(change.c.before, updates.CLAIMED) == updates.CLAIMED

@@ -196,7 +196,10 @@ def _backlog(connection: sa.Connection, name: str, waiting: int, dead: int) -> B
 
 
 def _oldest(connection: sa.Connection, name: str) -> str:
-    """Return the time of the oldest change that is not delivered. All lanes of an alert channel have one sequence."""
+    """Return the time of the oldest change that is not delivered.
+
+    Rows of an alert channel have the same sequence, so the least sequence may have several times.
+    """
     first = sa.select(sa.func.min(delivery.c.sequence)).where(delivery.c.subscription == name).scalar_subquery()
     query = sa.select(delivery.c.event).where(delivery.c.subscription == name, delivery.c.sequence == first)
     return min(json.loads(each)["time"] for each in connection.execute(query).scalars())

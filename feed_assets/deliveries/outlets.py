@@ -31,7 +31,7 @@ def waits(row: Delivery | None, now: datetime, *, again: bool = False) -> bool:
 def failed(connection: sa.Connection, head: Delivery, now: datetime, error: DeliveryFailed) -> None:
     """Record a failed try, as the only row of its lane. Earlier tries of the same sequence count, too.
 
-    `head.event` describes what was refused, for people. It gets the time of the first of these tries.
+    `head.event` describes what was refused, for people. The time of the first of these tries is added to it.
     """
     last = outbox.first(connection, head.subscription, head.lane)
     is_same = last is not None and last.sequence == head.sequence

@@ -12,12 +12,12 @@ _LISTENER = "delivered to "
 
 
 def _listener(name: str, dataset: Feed | str = "") -> str:
-    """Return the name under which a subscription reads the log, or its beginning."""
+    """Return the name under which a subscription reads the log. Without `dataset`, return how such a name begins."""
     return f"{_LISTENER}{name} of {dataset}"
 
 
 def readers(connection: sa.Connection) -> dict[str, tuple[str, str]]:
-    """Return the name and the dataset of each subscription that ever read the log, by its name as a subscriber."""
+    """Return the name and the dataset of each subscription that ever read the log, by the name it reads it under."""
     query = sa.select(subscription.c.subscriber).where(subscription.c.subscriber.startswith(_LISTENER))
     parts = {name: name.removeprefix(_LISTENER).partition(" of ") for name in connection.execute(query).scalars()}
     return {subscriber: (name, dataset) for subscriber, (name, _, dataset) in parts.items()}

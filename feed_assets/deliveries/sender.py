@@ -92,7 +92,10 @@ def deliver(ledger: Ledger, subscription: Subscription, clock: Clock, out_of_tim
 
 
 def _remove(ledger: Ledger, subscription: Subscription, group: Sequence[Delivery]) -> int:
-    """Remove what a target has accepted, and return its number. A view has accepted all up to the last of the group."""
+    """Remove the deliveries that a target has accepted, and return their number.
+
+    One refresh of a view serves all deliveries up to the last of the group.
+    """
     if not group:
         return 0
     if not subscription.target.one_lane:
@@ -154,7 +157,7 @@ class _Turn:
     def take(self, head: Delivery, now: datetime) -> list[Delivery] | None:
         """Take or prolong the turn before a try, and return the deliveries that one call to the target serves.
 
-        Of a view, return only the first and the last one: the call also serves those between.
+        For a view, return only the first and the last delivery. One refresh also serves those between them.
         Return None if another process has the turn. Return [] if another process has tried `head` since it was read.
         """
         is_long_enough = self._until is not None and now + self._lasts <= self._until
