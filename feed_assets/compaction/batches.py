@@ -56,9 +56,9 @@ def compact(
     """Compact the batches of a partition, as many in a row as possible.
 
     `policy` says how the rows are arranged in files. With `by_size`, a batch that was made of several stays if it is
-    larger than all newer batches together. So a row is rewritten only when the batch that has it doubles. Without `apply`, only return what would be
-    compacted. An invalid batch that may become valid again is not compacted. The batches before it and after it are
-    compacted separately.
+    larger than all newer batches together. So a row is rewritten only when the batch that has it doubles. Without
+    `apply`, only return what would be compacted. An invalid batch that may become valid again is not compacted. The
+    batches before it and after it are compacted separately.
 
     Raise AlreadyRunning while a run builds the partition, NotCompacted after a failed build or while a check blocks the
     readers, and the errors of reading, writing and Spark.
