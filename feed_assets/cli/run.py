@@ -37,9 +37,9 @@ def run(
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
     The steps are printed on stderr, and the end of each run on stdout. The exit code is 3 if partitions, or changes for
-    a subscription, wait for a person, and 4 if a service is not available. It is 1 if a run failed and is retried
-    later, if a ready partition could not be built, or if a subscription is behind. It is also 1 if a dataset could not
-    be decided, or a feed or event source could not be read.
+    a subscription or a sink, wait for a person, and 4 if a service is not available. It is 1 if a run failed and is
+    retried later, if a ready partition could not be built, or if a subscription is behind. It is also 1 if a dataset
+    could not be decided, or a feed or event source could not be read.
     Partitions that wait for compute resources (BUSY) do not change it.
     """
     with progress(STARTING_SPARK) as doing:

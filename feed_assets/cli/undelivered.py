@@ -88,11 +88,8 @@ def retry(name: Name, partition: Lane = None, as_json: AsJson = False) -> None:
 
     ledger = ledger_of_settings(makes=False)
     with ledger.write() as connection:
-        if outbox.kind_of(name) == "subscription":
-            chosen = _dead(connection, name, partition)
-        else:
-            _check_known(connection, name)
-            chosen = [each for each in outbox.waiting(connection, name) if partition in (None, each.lane)]
+        is_subscription = outbox.kind_of(name) == "subscription"
+        chosen = (_dead if is_subscription else _failed)(connection, name, partition)
         outbox.retry(connection, chosen, datetime.now(UTC))
     show(Values.of(subscription=name, retried=len(chosen)), as_json)
 
@@ -143,6 +140,18 @@ def _dead(connection: "sa.Connection", name: str, partition: str | None) -> "lis
             f"nothing{where} of the subscription {name} waits for a person: see `subscriptions ls {name}`."
         )
     return dead
+
+
+def _failed(connection: "sa.Connection", name: str, partition: str | None) -> "list[Delivery]":
+    """Return the failures of a sink or an alert channel. Raise InvalidName if there are none."""
+    from feed_assets.deliveries import outbox
+
+    _check_known(connection, name)
+    rows = outbox.waiting(connection, name)
+    chosen = [each for each in rows if partition in (None, each.lane, each.event.get("subject"))]
+    if not chosen:
+        raise InvalidName(f"nothing of {partition} waits for {name!r}: see `subscriptions ls`.")
+    return chosen
 
 
 def _check_known(connection: "sa.Connection", name: str) -> None:

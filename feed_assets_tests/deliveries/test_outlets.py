@@ -3,6 +3,7 @@
 import json
 import sys
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from pydantic import SecretStr
@@ -17,6 +18,10 @@ from feed_assets.deliveries.outbox import FIRST_PAUSE, LONGEST_PAUSE
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks import publishing
+from feed_assets.orchestration.ticks.publishing import publish_events
+from feed_assets.runs.services import Services
 from feed_assets.settings import Settings, settings
 from feed_assets_tests.support.alert_channels import NOW, SECRET, Receiver, undelivered_alerts
 from feed_assets_tests.support.alert_steps import raise_alert, resolve
@@ -62,6 +67,14 @@ def run(*arguments):
     return json.loads(result.stdout)
 
 
+def frozen():
+    """Return a harness of raw -> sums whose clock moves by `later` alone."""
+    world = short()
+    began = world.now()
+    world.now = lambda: began
+    return world
+
+
 def opened_at():
     """Return the open alerts of sinks: the time of opening by name."""
     with open_ledger(settings().ledger).read() as connection:
@@ -69,9 +82,7 @@ def opened_at():
 
 
 def test_an_outage_of_a_sink_has_growing_pauses_and_one_alert_and_leaves_no_row(received):
-    world, name = short(), f"published to {received.url}"
-    began = world.now()
-    world.now = lambda: began
+    world, name = frozen(), f"published to {received.url}"
     received.answers += [503] * (len(PAUSES) + 1)
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -99,7 +110,7 @@ def test_an_outage_of_a_sink_has_growing_pauses_and_one_alert_and_leaves_no_row(
 
 
 def test_a_refused_event_of_lineage_waits_for_a_person_who_skips_it_alone(received, tmp_path, monkeypatch):
-    world, name = short(), f"published to {received.url}"
+    world, name = frozen(), f"published to {received.url}"
     for day in (DAY, NEXT_DAY):
         world.drop(RAW, day, rows(1))
     received.answers += [201, 201, *[422] * outbox.REFUSALS]
@@ -131,7 +142,7 @@ def test_a_refused_event_of_lineage_waits_for_a_person_who_skips_it_alone(receiv
 
 
 def test_a_retry_sends_a_refused_event_at_the_next_tick(received):
-    world, name = short(), f"published to {received.url}"
+    world, name = frozen(), f"published to {received.url}"
     received.answers += [404] * outbox.REFUSALS
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -148,7 +159,7 @@ def test_a_retry_sends_a_refused_event_at_the_next_tick(received):
 
 def test_a_sink_of_batches_skips_nothing_and_goes_on_when_it_is_there_again(setting, tmp_path):
     url = f"sqlite:///{tmp_path / 'away' / 'team.db'}#events"
-    world, name = short(), f"published to {url}"
+    world, name = frozen(), f"published to {url}"
     setting(url)
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -157,6 +168,8 @@ def test_a_sink_of_batches_skips_nothing_and_goes_on_when_it_is_there_again(sett
         world.tick()
     (row,) = run("ls")
     assert (row["dead"], row["subscription"]) == (0, name), "no person is needed, because nothing can be skipped"
+    (failure,) = run("ls", name)
+    assert (failure["partition"], failure["transition"], failure["person"]) == ("", "", False)
     with pytest.raises(InvalidName, match="its consumers read the events in order"):
         run("drop", name)
     (tmp_path / "away").mkdir()
@@ -178,7 +191,7 @@ def killed(*_arguments):
 @pytest.mark.parametrize("kind", ["folder", "lineage"])
 def test_a_kill_between_publication_and_position_repeats_at_most_lineage(kind, received, setting, home, monkeypatch):
     setting(received.url if kind == "lineage" else "blackboard:out")
-    world = short()
+    world = frozen()
     with monkeypatch.context() as patch:
         patch.setattr(subscriptions, "advance", killed)
         world.drop(RAW, DAY, rows(1))
@@ -195,7 +208,7 @@ def test_a_kill_between_publication_and_position_repeats_at_most_lineage(kind, r
 
 
 def test_a_failure_ends_also_if_another_process_has_published_what_was_left(received):
-    world, name = short(), f"published to {received.url}"
+    world, name = frozen(), f"published to {received.url}"
     received.answers += [503]
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -204,6 +217,32 @@ def test_a_failure_ends_also_if_another_process_has_published_what_was_left(rece
     later(world, LONGEST_PAUSE)
     world.tick()
     assert (run("ls"), opened_at(), received.told) == ([], {}, [])
+
+
+def test_a_kill_after_the_position_has_moved_leaves_no_failure(received, monkeypatch):
+    world = frozen()
+    received.answers += [503]
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert len(run("ls")) == 1
+    monkeypatch.setattr(publishing, "_strangers", lambda *_: killed() if received.told else [])
+    later(world, LONGEST_PAUSE)
+    with pytest.raises(Killed):
+        world.tick()
+    assert (len(received.told), run("ls")) == (2, [])
+
+
+def test_reconcile_does_not_wait_for_the_end_of_a_pause(received):
+    world = frozen()
+    received.answers += [503]
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    graph, services = Graph(world.definitions.resolve_asset_graph()), Services.of(settings())
+    publish = partial(publish_events, services, graph, world.instance, lambda: False, now=world.now())
+    assert [*publish()] == [received.url]
+    assert received.told == []
+    assert publish(again=True) == {}
+    assert received.told == [("START", SUMS), ("COMPLETE", SUMS)]
 
 
 @pytest.fixture
@@ -264,8 +303,10 @@ def test_a_refused_alert_has_a_pause_of_its_own_and_never_waits_for_a_person(led
     (failure,) = run("ls", "alerts to webhook")
     assert (failure["partition"], failure["transition"], failure["person"]) == ("late:a", "opened", False)
     assert failure["tries"] == outbox.REFUSALS + 1
-    end = NOW + (outbox.REFUSALS + 2) * LONGEST_PAUSE
-    deliver(ledger, hooked(hook.url), end, lambda: False)
+    with pytest.raises(InvalidName, match="nothing of late:b waits for 'alerts to webhook'"):
+        run("retry", "alerts to webhook", "late:b")
+    assert run("retry", "alerts to webhook", "late:a")["retried"] == 1
+    deliver(ledger, hooked(hook.url), NOW + timedelta(days=9999), lambda: False)
     assert (run("ls"), undelivered_alerts(ledger, "webhook")) == ([], [])
 
 

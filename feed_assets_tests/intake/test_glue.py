@@ -11,6 +11,7 @@ from moto import mock_aws
 from feed_assets import Pull, foreign_feed
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.deliveries.outbox import FIRST_PAUSE
 from feed_assets.feeds.write import invalidate
 from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.ledger import alerts
@@ -22,7 +23,7 @@ from feed_assets.settings import settings
 from feed_assets.sources.glue import GlueSink, GlueTable, Registered, glue_type
 from feed_assets_tests.support import sum_projects
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.sum_projects import harness
+from feed_assets_tests.support.sum_projects import harness, later
 
 FEED = "partners/women/v1.0"
 SCHEMA = "id string, at timestamp, n long, price decimal(10,2)"
@@ -139,6 +140,7 @@ def test_a_refusing_catalog_raises_an_alert_and_is_updated_later(glue, monkeypat
         watched(tested)
     (said,) = [reason for name, reason in told().items() if name.startswith("failing:watch")]
     assert "Glue's database raw cannot be updated" in said
+    later(tested, FIRST_PAUSE)
     watched(tested)
     assert partitions(glue) == {("2026-01-01", "05", "one"): location(first)}
     assert not any(name.startswith("failing:watch") for name in told())
