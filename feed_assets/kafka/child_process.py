@@ -76,5 +76,5 @@ def _waited(process: subprocess.Popen[bytes], job: bytes, seconds: float, on_wai
 
 
 def report(number: int, value: int) -> None:
-    """Write one integer of the progress. Only the child calls this."""
+    """Set the integer at position `number` of the progress, a list of integers. Only the child calls this."""
     os.pwrite(sys.stdout.fileno(), array("q", [value]).tobytes(), number * _WIDTH)

@@ -13,7 +13,7 @@ _CURE = "None is signalled. Stop their producer, delete them (kafka-delete-recor
 
 
 def not_unpacked(offset: int, error: KafkaError) -> MessageUnreadable:
-    """Return the error for messages from an offset on that cannot be unpacked."""
+    """Return the error for a partition whose messages at and after `offset` cannot be unpacked."""
     return MessageUnreadable(f"its messages from offset {offset} on cannot be unpacked: {error.str()}. {_CURE}")
 
 
@@ -22,7 +22,7 @@ class CrashesReader(MessageUnreadable):
 
 
 def crashing(offset: int) -> CrashesReader:
-    """Return the error for messages from an offset on that crash their reader."""
+    """Return the error for a partition with messages at or after `offset` that crash their reader."""
     return CrashesReader(
         f"some of its messages from offset {offset} on crash the process that reads them (librdkafka). {_CURE}"
     )

@@ -152,7 +152,7 @@ def _refuse_lacking(order: BuildRequest, lacking: Lacking, services: Services) -
 def _pinned_windows(
     order: BuildRequest, services: Services, lacking: Lacking
 ) -> tuple[dict[str, Span | None], set[Pin]]:
-    """Return the spans to read of state tables, and the pins of all windows to read.
+    """Return the span of windows to read from each `StateTable`, by name, and the pins of all windows to read.
 
     Raise NoValidUpdate for a window that has become bad since the run was requested. A run by hand ignores quality.
     """

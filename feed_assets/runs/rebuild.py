@@ -131,7 +131,11 @@ def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> Recovere
 
 
 def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: Rebuilt, trust: bool) -> None:
-    """Assume the inputs of updates whose lineage the ledger lacks, or report these inputs as unknown."""
+    """Complete the lineage of a feed's newest updates that have no inputs in the ledger.
+
+    With `trust`, assume that such an update was made from the newest valid update of each input before it. Report its
+    inputs as unknown without `trust`, or if a required input has no older valid update.
+    """
     with services.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:

@@ -55,8 +55,8 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
     """Return Spark's options for one bucket of another team.
 
-    The endpoint of our own blackboard applies to every bucket. So if it has one, this bucket gets AWS's endpoint, or
-    the endpoint of its own blackboard.
+    Set the endpoint of the other team's blackboard. If it has none, set AWS's, but only if our own blackboard has an
+    endpoint, because Spark would use that one for this bucket.
     """
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}

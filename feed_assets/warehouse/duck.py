@@ -238,7 +238,7 @@ class _DuckConnection:
 
 
 def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "") -> str:
-    """Return a table expression that reads the lines of copies. `columns` has the lines' column names and types."""
+    """Return a table expression that reads the lines of local files. `columns` has their column names and types."""
     longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
     paths = ", ".join(literal(str(each.path)) for each in copies)
     types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
