@@ -33,7 +33,7 @@ class Arrangement:
     sort_by: tuple[str, ...]
     files: int
     is_spread: bool = False
-    """True if rows without an order are shuffled, because each task of Spark reads more than a file is to have."""
+    """True if unsorted rows must be shuffled, because a Spark task reads more bytes than one file should have."""
 
     @classmethod
     def of(cls, policy: Compact, size: int) -> "Arrangement":

@@ -84,7 +84,7 @@ def groups_of(connection: sa.Connection, parent: Partition, least: int, *, by_si
 
 
 def _without_large(pins: Sequence[Pin]) -> list[Pin]:
-    """Return the batches after the last range that is larger than all batches after it."""
+    """Return the batches after the last merged one that is larger than all later ones together, or else all."""
     total = 0
     for number, each in reversed([*enumerate(pins)]):
         if is_range(each) and each.size > total:

@@ -48,7 +48,7 @@ def due(
 
 
 def fitting(connection: sa.Connection, feed: Feed, policy: Compact) -> list[updates.UpdateRow]:
-    """Return the newest updates of a dataset's partitions that have the files and bytes for a compaction."""
+    """Return the newest updates of a dataset's partitions that have enough files, for their size, to be compacted."""
     rows = compacted_partitions.candidates(connection, feed, policy.files)
     return [row for row in rows if policy.is_due(row.files or 0, row.size or 0)]
 

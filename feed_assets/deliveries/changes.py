@@ -34,7 +34,7 @@ def changes_between(
     Changes of an update that change no rows are left out.
     """
     dataset = subscription.dataset
-    # With a bare `feed`, SQLite reads all changes of the dataset, by the index of partitions.
+    # Without `concat`, SQLite would use the index of partitions, and read all changes of the dataset.
     condition = (change.c.feed.concat("") == str(dataset)) & (change.c.sequence > after) & (change.c.sequence <= upto)
     condition &= change.c.kind.in_([log.UPDATE, log.WINDOW]) & change.c.after.in_(sorted(subscription.transitions))
     condition &= (change.c.kind == log.UPDATE) | _is_chosen(subscription)

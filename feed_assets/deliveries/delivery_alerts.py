@@ -31,7 +31,7 @@ def keep(
     """Open and resolve the alerts of a code location's subscriptions, and return their reasons by name.
 
     `failures` are errors by `key_of` that kept changes out of the outbox. Alerts of subscriptions that another code
-    location declares stay. The name of a dataset does not decide, because several locations may declare a feed.
+    location declares stay. They belong to subscriptions, not to datasets, because several locations may declare a feed.
     """
     subscription_by_key = {key_of(each): each for each in declared}
     reasons = dict(failures)
@@ -50,7 +50,7 @@ def keep(
 def unsolved(ledger: Ledger, declared: Iterable[Subscription]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the subscriptions whose changes wait for a person, and those that wait for another try, with the reasons.
 
-    The second also has those with an open alert, such as after a failed run.
+    The second mapping also has subscriptions with an open alert and no error in the outbox, as after a failed run.
     """
     for_person, again = dict[str, str](), dict[str, str]()
     with ledger.read() as connection:

@@ -26,7 +26,7 @@ def check(ledger: Ledger, subscription: Subscription, location: str, now: dateti
     Raise InvalidDefinition if another location declares the name differently and has had a tick in the last `LIVE_FOR`.
     A location may change its own declaration at any time.
     """
-    each = subscription  # A name that another dataset has is refused by its position in the log.
+    each = subscription  # `positions.position` refuses the name of another dataset's subscription.
     declaration = repr((each.transitions, each.target, each.grain, each.level))
     values = {"location": location, "declaration": declaration, "seen": now}
     with ledger.read() as connection:

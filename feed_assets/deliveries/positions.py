@@ -17,7 +17,10 @@ def _listener(name: str, dataset: Feed | str = "") -> str:
 
 
 def readers(connection: sa.Connection) -> dict[str, tuple[str, str]]:
-    """Return the name and the dataset of each subscription that ever read the log, by the name it reads it under."""
+    """Return the name and the dataset of each subscription that ever read the log.
+
+    The keys are the names under which they read it (see `_listener`).
+    """
     query = sa.select(subscription.c.subscriber).where(subscription.c.subscriber.startswith(_LISTENER))
     parts = {name: name.removeprefix(_LISTENER).partition(" of ") for name in connection.execute(query).scalars()}
     return {subscriber: (name, dataset) for subscriber, (name, _, dataset) in parts.items()}
