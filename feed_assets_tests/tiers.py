@@ -204,6 +204,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "sources/test_jdbc.py",
         "sources/test_row_groups.py",
         "sources/test_too_large.py::test_a_read_gives_rows_of_so_many_bytes",
+        "test_how_to.py",
         "test_tutorial.py",
         "warehouse/test_chain.py",
         "warehouse/test_command_datasets.py::test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere",
