@@ -58,7 +58,7 @@ def _signature(name: str, thing: Any) -> str:
     if inspect.isclass(thing) and issubclass(thing, enum.Enum):
         return "\n".join(f"{name}.{each.name} = {each.value!r}" for each in thing)
     if not callable(thing):
-        return f"{name}: {type(thing).__name__}"
+        return f"{name} = {thing!r}"
     if name == "Settings":
         return "Settings()"
     return _in_lines(name, inspect.signature(thing))

@@ -26,6 +26,13 @@ quietly() { "$@" >"$place/log" 2>&1 </dev/null || { cat "$place/log"; say "FAILE
 
 mkdir "$place/home" "$place/tmp" "$place/work"
 quietly "$uv" build --wheel --out-dir "$place/dist" .
+description='
+import re, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+text = wheel.read(next(each for each in wheel.namelist() if each.endswith(".dist-info/METADATA"))).decode()
+links = re.findall(r"\]\(([^)]+)\)", text)
+sys.exit(0 if len(links) > 20 and all(each.startswith("https://") for each in links) else "relative links in METADATA")'
+quietly "$(scripts/find_python.sh)" -c "$description" "$place"/dist/*.whl
 quietly "$uv" venv --python "$(scripts/find_python.sh)" "$place/venv"
 quietly "$uv" pip install --python "$place/venv/bin/python" "$place"/dist/*.whl
 say "installed $(basename "$place"/dist/*.whl)"
