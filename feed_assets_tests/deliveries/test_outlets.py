@@ -313,7 +313,10 @@ def test_a_refused_alert_has_a_pause_of_its_own_and_never_waits_for_a_person(led
 def test_a_failure_of_an_alert_that_is_delivered_is_removed_after_a_kill(ledger, hook, monkeypatch):
     hook.answers += [400]
     raise_alert(ledger, "late:a", "nothing has come", NOW)
+    deliver(ledger, hooked(f"http://127.0.0.1:{free_ports(1)[0]}/hook"), NOW - LONGEST_PAUSE, lambda: False)
     deliver(ledger, hooked(hook.url), NOW, lambda: False)
+    (failure,) = run("ls", "alerts to webhook")
+    assert "answered with 400" in failure["error"], "a channel that answers is not down any more"
     with monkeypatch.context() as patch:
         patch.setattr(alerts, "remove", killed)
         with pytest.raises(Killed):
