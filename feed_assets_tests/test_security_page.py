@@ -24,6 +24,7 @@ from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
 from feed_assets.feeds.read import MOST_SKIPPED
 from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
+from feed_assets.feeds.walk_limit import MOST_LISTINGS
 from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
 from feed_assets.intake.connections import CONNECTIONS, PER_PARTNER, PIPELINED, WITHOUT_KEY
 from feed_assets.intake.pull import KEY_BYTES, TURN
@@ -96,6 +97,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ),
         ("updates without a valid manifest, newer than any valid one, in a partition", f"{MOST_SKIPPED}"),
         ("a load's wait for a lock in PostgreSQL", f"{WAIT_SECONDS} s"),
+        ("folders in a row without an update, below one name of a feed", f"{MOST_LISTINGS:,}"),
         ("requests of one partner that are under way", f"{PER_PARTNER}"),
         ("requests that a connection sends before an answer", f"{PIPELINED}"),
         (

@@ -41,6 +41,7 @@ from feed_assets.core.limits import check_feed, check_partition
 from feed_assets.core.message_words import shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest_names import newest_first
+from feed_assets.feeds.walk_limit import WalkLimit
 
 PRUNED = "_feed_assets/pruned"
 """The prefix of promises. A prune writes a promise, an empty object under this prefix and the partition's path.
@@ -187,46 +188,57 @@ def warn_skipped(feed: Feed, skipped: Sequence[Skipped]) -> None:
         _log.warning("%s: these names are skipped: %s", feed, names)
 
 
-def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:
+def walk(
+    board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False, limit: WalkLimit | None = None
+) -> Iterator[Partition | Skipped]:
     """Yield the partitions of a feed, lazily and in order, and each other name with the reason.
 
     A prefix with update ids is a partition (in an appendable feed: a batch), and nothing below it is listed. Appendable
-    feeds have one exception: if a prefix holds updates and batches, the batches are listed, too.
+    feeds have one exception: if a prefix holds updates and batches, the batches are listed, too. The paths of `limit`
+    are keys below the feed.
     """
+    limit = limit or WalkLimit.unlimited()
+    if not limit.allows(key):
+        return
     path = f"{feed}/{key}" if key else str(feed)
     names = board.children(path)
     for no_file, kind in board.no_files(path, below=False):
         yield Skipped(no_file.removeprefix(f"{feed}/"), f"{kind}, which is not part of a feed and is not followed")
     if any(map(is_update_id, names)):
+        limit.add_result()
         yield Partition(feed, key)
         if not is_appendable:
             return
     for name in names:
-        if is_appendable and is_update_id(name):
-            continue
-        if not key and feed.version is None and Version.parse(name):
-            continue  # The same name with a version is a different feed.
         below = f"{key}/{name}" if key else name
+        # The same name with a version is a different feed.
+        is_other_feed = not key and feed.version is None and Version.parse(name)
+        if is_other_feed or (is_appendable and is_update_id(name)) or limit.leaves_out(below):
+            continue
         try:
             check_partition(Partition(feed, below))
         except InvalidName as error:
             yield Skipped(below, str(error))
             continue
-        yield from walk(board, feed, below, is_appendable=is_appendable)
+        yield from walk(board, feed, below, is_appendable=is_appendable, limit=limit)
 
 
-def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
+def feeds(board: Blackboard, prefix: str = "", limit: WalkLimit | None = None) -> Iterator[Feed]:
     """Yield the feeds of a blackboard: prefixes that end in a version, or that have updates without one."""
+    limit = limit or WalkLimit.unlimited()
     for name in board.children(prefix):
         path = f"{prefix}/{name}" if prefix else name
+        if limit.leaves_out(path) or not limit.allows(path):
+            continue
         try:
             feed = check_feed(Feed.parse(path))
         except InvalidName:
             continue  # This is `_feed_assets`, or a name that a feed cannot have.
         if feed.version or any(map(is_update_id, board.children(path))):
+            limit.add_result()
             yield feed
         else:
-            yield from feeds(board, path)
+            yield from feeds(board, path, limit)
 
 
 def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:

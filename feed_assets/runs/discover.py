@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidName
+from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidName, UnreadableUpdate
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.walk_limit import MOST_LISTINGS, WalkLimit
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.batch_sets import pins_of
-from feed_assets.ledger.database import get_cursor, put_cursors
+from feed_assets.ledger.database import get_cursor, get_cursors, put_cursors
 from feed_assets.runs.listing import Listing, name_of
 from feed_assets.runs.services import Services
 from feed_assets.runs.shared_discovery import SharedDiscovery
@@ -27,6 +28,9 @@ ROTATION = 40
 Of 10,000 names, each is visited every 250 passes.
 """
 
+
+_NEW, _NEWEST, _KNOWN, _ALL = "looked through", "looked at the newest of", "looked again through", "looked at all of"
+"""Groups of names that a pass visits one after the other. Each has cursors of its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +53,8 @@ def discover(
     """Record new partitions of foreign feeds, newest first, until the time is over.
 
     Then visit some known partitions, which may have newer updates (see `_Look`). The next call continues where this
-    call stopped. Every batch of `appendable` feeds is synced. If a feed cannot be read, the other feeds are still
-    visited. Raise the store's error if none of the feeds on our own blackboard can be read.
+    call stopped, also within a name. Every batch of `appendable` feeds is synced. If a feed cannot be read, the other
+    feeds are still visited. Raise the store's error if none of the feeds on our own blackboard can be read.
 
     `location` names the code location, in a tick of the daemon. It skips the feeds that another one has just discovered
     at the same store, and lets the others skip its own. Without a name, nothing is shared.
@@ -111,6 +115,9 @@ class _Look:
     A name is known if the ledger has a published update of it. First visit all unknown names, then the newest known
     names, then a few of the other known names in rotation. At least one name of each group is visited even if the time
     is over, so that no group starves. Known names that are unchanged are not visited (`runs/unchanged.py`).
+
+    A visit may stop within a name, and the next pass continues there. After too many listings without an update the
+    feed is reported, and the next name has its turn.
     """
 
     services: Services
@@ -125,6 +132,8 @@ class _Look:
     """False if the time was over, or if it was the rest of an earlier call: it proves nothing to others."""
     skipped: list[read.Skipped] = field(default_factory=list[read.Skipped])
     """Names that are no partitions. They are logged together."""
+    empty: list[str] = field(default_factory=list[str])
+    """Keys at which a visit stopped after too many listings without an update."""
 
     @property
     def board(self) -> Blackboard:
@@ -141,20 +150,29 @@ class _Look:
         familiar = [name for name in names if name in published]
         window = familiar[: RECENT + ROTATION]
         self._list([name for name in strange[: RECENT + ROTATION] if name >= min(window, default="")] + window)
-        is_complete = self._go_round("looked through", strange, len(strange))
+        is_complete = self._go_round(_NEW, strange, len(strange))
         self._compare(window)
-        recent = self._visit(familiar[:RECENT])
+        recent = self._visit(familiar[:RECENT], _NEWEST)
         self.is_whole &= recent == len(familiar[:RECENT])
-        self._go_round("looked again through", familiar[recent:], ROTATION, are_known=True)
-        read.warn_skipped(self.feed, self.skipped)
+        self._go_round(_KNOWN, familiar[recent:], ROTATION, are_known=True)
+        self._report()
         return is_complete
 
     def run_all(self) -> bool:
         """Visit every name. Return whether all were visited."""
         names = self._names()
-        count = self._visit(names)
-        read.warn_skipped(self.feed, self.skipped)
+        count = self._visit(names, _ALL)
+        self._report()
         return count == len(names)
+
+    def _report(self) -> None:
+        """Log the names that are no partitions. Raise UnreadableUpdate if too many folders have no update."""
+        read.warn_skipped(self.feed, self.skipped)
+        if self.empty:
+            raise UnreadableUpdate(
+                f"{self.feed}: more than {MOST_LISTINGS:,} folders in a row, up to {self.empty[0]}, have no update: "
+                "expected fewer. Remove them. Until then, partitions after them are found late."
+            )
 
     def _names(self) -> list[str]:
         """Return the names, newest first, or [''] for a feed without partitions.
@@ -188,9 +206,9 @@ class _Look:
         if are_known:
             self._list([each for each in turn[:most] if each not in self.as_before])
             self._compare(turn[:most])
-        count = self._visit(turn[:most])
+        count = self._visit(turn[:most], cursor)
         self.is_whole &= count == len(turn[:most]) and (are_known or len(turn) == len(names))
-        ended = turn[count - 1] if count < len(turn) else ""
+        ended = "" if count == len(turn) else turn[count - 1] if count else position
         if ended != position:
             with self.services.ledger.write() as connection:
                 put_cursors(connection, {name: ended})
@@ -210,27 +228,64 @@ class _Look:
             )
             self.as_before.update((name, name in unchanged_names) for name in undecided)
 
-    def _visit(self, names: Sequence[str]) -> int:
+    def _visit(self, names: Sequence[str], group: str) -> int:
         """Visit at least one name, and more until the time is over. Return how many were visited or are unchanged."""
         visited = 0
         for count, name in enumerate(names):
             if self.as_before.get(name):
                 continue
-            if visited and self.out_of_time():
+            if (visited and self.out_of_time()) or not self._sync(name, group):
                 return count
-            self._sync(name)
             visited += 1
         return len(names)
 
-    def _sync(self, name: str) -> None:
+    def _sync(self, name: str, group: str) -> bool:
+        """Visit a name, from where the last visit stopped. Return False if the time was over within the name.
+
+        If the process is killed before the cursor is written, the same folders are listed again.
+        """
         if name not in self.as_before and self._record_listed(name):
-            return
-        partitions = [*self._partitions(name)]
-        for partition in partitions:
+            return True
+        limit, batches = self._limit(name, group), list[Partition]()
+        for partition in self._partitions(name, limit):
             sync(self.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
+            batches.append(partition)
         if self.is_appendable:
-            parents = {batch.parent for batch in partitions if batch.parent and batch.parent.key}
-            self._sync_gone(parents, {batch.key for batch in partitions})
+            parents = {batch.parent for batch in batches if batch.parent and batch.parent.key}
+            self._sync_gone(parents, {batch.key for batch in batches}, limit)
+        self._put_stop(name, group, limit)
+        is_empty = limit.fruitless >= MOST_LISTINGS
+        if limit.stopped is not None and is_empty:
+            self.empty.append(limit.stopped)
+        return limit.stopped is None or is_empty
+
+    @cached_property
+    def _stops(self) -> dict[str, str]:
+        """Return where the last visits stopped within a name, by cursor: listings without an update, and a key."""
+        with self.services.ledger.read() as connection:
+            return {**get_cursors(connection, [self._stop_cursor(group) for group in (_NEW, _NEWEST, _KNOWN, _ALL)])}
+
+    def _stop_cursor(self, group: str) -> str:
+        return f"{group} {self.feed}, within"
+
+    def _limit(self, name: str, group: str) -> WalkLimit:
+        carried, _, key = self._stops.get(self._stop_cursor(group), "").partition(" ")
+        if key and name in ("", name_of(key)):
+            return WalkLimit(key, self.out_of_time, int(carried))
+        return WalkLimit(name, self.out_of_time)
+
+    def _put_stop(self, name: str, group: str, limit: WalkLimit) -> None:
+        """Write where a visit stopped. If it ended, remove what an earlier visit of this name wrote."""
+        cursor = self._stop_cursor(group)
+        last = self._stops.get(cursor, "")
+        if limit.stopped is not None:
+            position = f"{limit.fruitless} {limit.stopped}"
+        else:
+            position = "" if limit.start != name else last
+        if position != last:
+            self._stops[cursor] = position
+            with self.services.ledger.write() as connection:
+                put_cursors(connection, {cursor: position})
 
     def _record_listed(self, name: str) -> bool:
         """Record the updates of a new name as they were listed. Return False if the name must be visited."""
@@ -240,22 +295,24 @@ class _Look:
             record(self.services.ledger, reading, self.services.now(), self._known_updates.as_of)
         return bool(valid_updates)
 
-    def _partitions(self, name: str) -> Iterator[Partition]:
+    def _partitions(self, name: str, limit: WalkLimit) -> Iterator[Partition]:
         """Yield the partitions at a name and below it. Add names that are no partitions to `skipped`."""
         try:
             Partition(self.feed, name)
         except InvalidName as error:
             self.skipped.append(read.Skipped(name, str(error)))
             return
-        for entry in read.walk(self.board, self.feed, name, is_appendable=self.is_appendable):
+        for entry in read.walk(self.board, self.feed, name, is_appendable=self.is_appendable, limit=limit):
             if isinstance(entry, Partition):
                 yield entry
             else:
                 self.skipped.append(entry)
 
-    def _sync_gone(self, parents: Set[Partition], listed: Set[str]) -> None:
-        """Sync batches that the ledger has in these partitions and that were not listed."""
+    def _sync_gone(self, parents: Set[Partition], listed: Set[str], limit: WalkLimit | None = None) -> None:
+        """Sync batches that the ledger has in these partitions and that were not listed, as far as the walk reached."""
         with self.services.ledger.read() as connection:
             pin_lists = pins_of(connection, sorted(parents)).values()
-        for batch in [pin.partition for pins in pin_lists for pin in pins if pin.partition.key not in listed]:
-            sync(self.board, self.services.ledger, batch, self.services.now())
+        gone = [pin.partition for pins in pin_lists for pin in pins if pin.partition.key not in listed]
+        for batch in gone:
+            if limit is None or limit.covers(batch.key):
+                sync(self.board, self.services.ledger, batch, self.services.now())

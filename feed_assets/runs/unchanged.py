@@ -8,11 +8,15 @@ from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.walk_limit import WalkLimit
 from feed_assets.ledger import updates
 from feed_assets.runs.listing import Listing, name_of
 from feed_assets.runs.services import Services
 
 _Newest = Mapping[Partition, Update | None]
+
+_LISTINGS = 100
+"""The most listings in a row without an update. A name with more of them is visited, because a visit can be resumed."""
 
 
 def unchanged(
@@ -50,8 +54,10 @@ def _read(board: Blackboard, feed: Feed, names: Iterable[str], out_of_time: Call
         if newest and out_of_time():
             break
         with suppress(FeedAssetsError):  # A visit of this name will raise the error.
-            partitions = [at for at in read.walk(board, feed, name) if isinstance(at, Partition)]
-            newest |= {at: read.latest(board, at).update for at in partitions}
+            limit = WalkLimit(name, out_of_time, most=_LISTINGS)
+            walked = read.walk(board, feed, name, limit=limit)
+            of_name = {at: read.latest(board, at).update for at in walked if isinstance(at, Partition)}
+            newest |= of_name if limit.stopped is None else {}
     return newest
 
 

@@ -9,6 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.message_words import shortened
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.walk_limit import WalkLimit
 from feed_assets.ledger import subscriptions, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
@@ -21,10 +22,10 @@ NAMED = 3
 """Greatest number of partitions that an alert names."""
 
 
-def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
+def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger, limit: WalkLimit | None = None) -> dict[Feed, str]:
     """Return the blackboard's feeds that no code location on this ledger declares, with the text of the alert."""
     declared = sorted(map(str, graph.by_feed))
-    undeclared = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
+    undeclared = [feed for feed in read.feeds(board, limit=limit) if feed not in graph.by_feed]
     known_names = known_feeds(ledger, [*map(str, undeclared)])
     return {feed: _near(feed, declared) for feed in undeclared if str(feed) not in known_names}
 
@@ -72,15 +73,14 @@ def _expected(node: Node, key: str, now: datetime) -> str:
         return str(error)
 
 
-def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
+def unread(graph: Graph, services: Services, now: datetime, limit: WalkLimit | None = None) -> dict[str, str]:
     """Return the texts of alerts by feed, about undeclared feeds and undeclared partitions of foreign feeds.
 
     Partitions before the declared first partition are left out, because a producer may have older history. Feeds of
-    intake are left out, because intake checks its partitions.
+    intake are left out, because intake checks its partitions. `limit` bounds the search for undeclared feeds.
     """
-    reasons = {
-        str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()
-    }
+    undeclared = unknown_feeds(graph, services.board, services.ledger, limit)
+    reasons = {str(feed): f"{feed}: {why}" for feed, why in undeclared.items()}
     for node in (node for node in graph.foreign() if not node.by_intake):
         with services.ledger.read() as connection:
             keys = {*updates.published_keys(connection, node.feed)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from feed_assets.feeds.walk_limit import WalkLimit
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, get_cursor, get_cursors, put_cursors
 from feed_assets.ledger.old_rows import PrunedLog, prune_log
@@ -43,6 +44,7 @@ LINES_PER_MESSAGE = 20
 
 _LOOKED, _STOPPED = "looked for orphans", "stopped looking for orphans"
 _PRUNED, _PRUNED_UPTO = "pruned the ledger", "stopped pruning the ledger"
+_SEARCHED = "stopped looking for undeclared feeds"
 
 
 def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
@@ -62,7 +64,7 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         context.log.info(str(done))
     pruned = _prune(services.ledger, now, lambda: monotonic() > deadline)
     own_alerts = OwnAlerts(graph, services.ledger, now)
-    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, own_alerts.has)
+    _keep_undeclared(services, graph, own_alerts)
     scratch = sweep_scratch(settings().spark_conf.get_secret_value())
     rotten = _look_for_bit_rot(services, graph, own_alerts)
     for line in rotten.problems.values() if rotten else ():
@@ -102,6 +104,27 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     with ledger.write() as connection:
         put_cursors(connection, {_PRUNED: now.isoformat(), _PRUNED_UPTO: pruned.stopped})
     return pruned
+
+
+def _keep_undeclared(services: Services, graph: Graph, own_alerts: OwnAlerts) -> None:
+    """Open and resolve alerts about undeclared feeds and partitions, with a time limit for the search for feeds.
+
+    Continue where the last search stopped. Alerts about feeds that this search has not reached stay open. After a kill
+    before the cursor moves, the next tick searches the same folders again.
+    """
+    with services.ledger.read() as connection:
+        start = get_cursor(connection, _SEARCHED) or ""
+    deadline = monotonic() + settings().tick_seconds / 2
+    limit = WalkLimit(start, lambda: monotonic() > deadline)
+    reasons, declared = unread(graph, services, own_alerts.now, limit), {*map(str, graph.by_feed)}
+
+    def is_searched(feed: str) -> bool:
+        return (feed in declared or limit.covers(feed)) and own_alerts.has(feed)
+
+    alerts.keep(services.ledger, UNKNOWN, reasons, own_alerts.now, is_searched)
+    if start != (limit.stopped or ""):
+        with services.ledger.write() as connection:
+            put_cursors(connection, {_SEARCHED: limit.stopped or ""})
 
 
 def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: OwnAlerts) -> "Rotten | None":
