@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Update
 from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
-from feed_assets.reading.row_stream import opened_stream, rows_by_batch
+from feed_assets.reading.row_stream import opened_stream, plain_schema, rows_by_batch
 
 pa: Any = pyarrow  # pyarrow has no type hints.
 
@@ -53,7 +53,7 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
 
 def _keys(files: Sequence[Any], columns: Sequence[str]) -> Any:
     """Return a reader of these columns of all files, under new names, because two names may differ only in case."""
-    fields = [files[0].schema_arrow.field(name).with_name(f"c{n}") for n, name in enumerate(columns)]
+    fields = [plain_schema(files[0]).field(name).with_name(f"c{n}") for n, name in enumerate(columns)]
 
     def batches() -> Iterator[Any]:
         for file in files:

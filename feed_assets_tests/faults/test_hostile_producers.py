@@ -4,23 +4,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+import pyarrow as pa
 import pytest
 
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.walk_limit import MOST_LISTINGS
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import alerts, updates
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.ticks import orphan_sensor
+from feed_assets.reading.row_stream import opened_stream, plain_schema, rows_by_batch
 from feed_assets.runs.discover import discover, discover_all
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.support.build_lake import NOW
 from feed_assets_tests.support.counted_blackboards import with_operations
+from feed_assets_tests.support.parquet_lake import parquet
 from feed_assets_tests.support.sum_projects import short
 
 HOSTILE, GOOD = Feed.parse("a/hostile/v1.0"), Feed.parse("b/good/v1.0")
@@ -127,3 +131,25 @@ def searched(world, **later: float) -> set[str]:
     evaluate_orphans(world, **later)
     with open_ledger(settings().ledger).read() as connection:
         return {each.name for each in alerts.open_alerts(connection)}
+
+
+def with_one_text(*, in_struct: bool) -> pa.Table:
+    """Return 200 MB of rows with one long text, which a file stores once."""
+    rows = 2_000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
+    values = pa.StructArray.from_arrays([text.cast(pa.string())], ["t"]) if in_struct else text
+    return pa.table({"n": range(rows), "t": values, "short": map(str, range(rows))})
+
+
+@pytest.mark.parametrize("in_struct", [False, True])
+def test_a_text_that_a_file_stores_once_is_read_with_bounded_memory(in_struct):
+    rows = with_one_text(in_struct=in_struct)
+    board = Blackboard.open("memory://")
+    board.put("a/p.parquet", data := parquet(rows, store_schema=False))
+    (file,) = board.files("a")
+    assert len(data) < 200_000
+    with opened_stream(board, file, metadata_of(board, file)) as opened:
+        batches = [(batch.nbytes >> 20, batch.num_rows, batch.schema) for batch in rows_by_batch(opened)]
+        assert all(schema == plain_schema(opened) for *_, schema in batches)
+    assert max(size for size, *_ in batches) < 40
+    assert sum(count for _, count, _ in batches) == rows.num_rows
