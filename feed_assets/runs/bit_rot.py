@@ -1,10 +1,11 @@
 """Search for bit rot: read some of our newest updates completely each day, because stored bits may change unnoticed."""
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from feed_assets.core.errors import InvalidName, NoValidUpdate, UpdateChanged
+from feed_assets.core.errors import InvalidName, NoValidUpdate, UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Update, parse_update_id
 from feed_assets.core.isolation import failing_alone
 from feed_assets.feeds import read
@@ -26,6 +27,9 @@ BYTES = 256 << 20
 
 If one update is larger, a search reads only some of its files, beginning with another file each day.
 """
+
+MOST_BEGUN = 2
+"""Number of searches that may be killed while they read one update. The next search leaves it out, and reports it."""
 
 OLD = timedelta(days=1)
 """Minimum age of an update that is read. Younger updates were just read by their own run."""
@@ -51,7 +55,7 @@ def look_in_turn(
     """Read updates to find damage: first the updates known as damaged, then those of the next partitions in rotation.
 
     Return None if the last search was less than a day ago. The position in the rotation is recorded at the end. So a
-    search that was killed is repeated.
+    search that was killed is repeated, without an update that has ended it twice, for example by its memory.
     """
     ordered = sorted(feeds, key=str)
     if not ordered:
@@ -62,13 +66,14 @@ def look_in_turn(
         if last and now < datetime.fromisoformat(last) + PAUSE:
             return None
         partitions, ends = turn(connection, ordered, get_cursor(connection, cursor) or "", UPDATES)
-    look = _ReadingRound(services, now, out_of_time)
+        begun = json.loads(get_cursor(connection, f"{done}, begun") or "{}")
+    look = _ReadingRound(services, now, out_of_time, f"{done}, begun", begun)
     look.again(damaged)
     count = look.through(partitions)
     if count < len(partitions):
         ends = place_of(partitions[count - 1])
     with services.ledger.write() as connection:
-        put_cursors(connection, {done: now.isoformat(), cursor: ends})
+        put_cursors(connection, {done: now.isoformat(), cursor: ends, f"{done}, begun": ""})
     return look.findings
 
 
@@ -77,6 +82,9 @@ class _ReadingRound:
     services: Services
     now: datetime
     out_of_time: Callable[[], bool]
+    cursor: str
+    begun: dict[str, int]
+    """Number of searches that began to read an update and did not end, by the update's name."""
     findings: Rotten = field(default_factory=Rotten)
     bytes_left: int = BYTES
 
@@ -117,6 +125,7 @@ class _ReadingRound:
     def _read(self, row: updates.UpdateRow) -> None:
         board, name = self.services.board, _name(row)
         with failing_alone(self.findings.problems, str(row.partition.feed)):
+            self._begin(name)
             try:
                 update = read.named(board, row.partition, row.id)
                 files = self._some_of(update) if update.size > BYTES else None
@@ -132,6 +141,24 @@ class _ReadingRound:
                     self.findings.damaged[name] = deep.damage
                 elif files is None:  # If only some files were read, the damage may be in the other files.
                     self.findings.damaged.pop(name, None)
+            self._put_begun({each: count for each, count in self.begun.items() if each != name})
+
+    def _begin(self, name: str) -> None:
+        """Record that an update is about to be read, because its reading may end this process.
+
+        Raise UnreadableUpdate if this has happened too often.
+        """
+        if self.begun.get(name, 0) >= MOST_BEGUN:
+            raise UnreadableUpdate(
+                f"{name} was not read: {MOST_BEGUN} searches for bit rot ended while they read it, perhaps by its "
+                "memory. Look at it by `feed-assets feed verify --deep`."
+            )
+        self._put_begun({**self.begun, name: self.begun.get(name, 0) + 1})
+
+    def _put_begun(self, begun: dict[str, int]) -> None:
+        self.begun = begun
+        with self.services.ledger.write() as connection:
+            put_cursors(connection, {self.cursor: json.dumps(begun)})
 
     def _some_of(self, update: Update) -> tuple[File, ...]:
         """Return some files of a large update. The first file differs from day to day."""

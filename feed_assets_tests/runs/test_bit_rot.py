@@ -95,6 +95,19 @@ def test_a_check_out_of_time_is_resumed_by_the_next(services):
     assert [each.partition("|")[2][0] for each in found.unfinished] == ["a"]
     assert next(iter(look(services, 2, feeds=[SHOWN]).damaged)).startswith(f"{SHOWN}|b/")
 
+    class KilledError(BaseException):
+        pass
+
+    def kill() -> bool:
+        raise KilledError
+
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            look_in_turn(services, [SHOWN], NOTHING, MADE + 3 * PAUSE, kill)
+    last = look_in_turn(services, [SHOWN], NOTHING, MADE + 3 * PAUSE, never)
+    assert "2 searches for bit rot ended while they read it" in last.problems[str(SHOWN)]
+    assert next(iter(last.damaged)).startswith(f"{SHOWN}|b/"), "the others are read"
+
 
 def test_a_missing_update_is_not_reported_as_damage(services):
     """Leave missing updates to `verify`."""
