@@ -19,6 +19,7 @@ from feed_assets.core.limits import (
 )
 from feed_assets.core.report_lines import PART_BYTES
 from feed_assets.feeds import answers
+from feed_assets.feeds.footers import FOOTER_BYTES
 from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
 from feed_assets.feeds.read import MOST_SKIPPED
@@ -97,6 +98,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ),
         ("updates without a valid manifest, newer than any valid one, in a partition", f"{MOST_SKIPPED}"),
         ("a load's wait for a lock in PostgreSQL", f"{WAIT_SECONDS} s"),
+        ("the footer of a Parquet file of a feed", f"{FOOTER_BYTES >> 20} MiB"),
         ("folders in a row without an update, below one name of a feed", f"{MOST_LISTINGS:,}"),
         ("requests of one partner that are under way", f"{PER_PARTNER}"),
         ("requests that a connection sends before an answer", f"{PIPELINED}"),

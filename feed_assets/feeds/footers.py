@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
@@ -20,6 +21,13 @@ from feed_assets.feeds.read import check_served
 _AT_A_TIME = 8
 _TAIL = 65_536
 """Number of bytes at a file's end that the first request reads. Most footers are shorter."""
+
+FOOTER_BYTES = 64 << 20
+"""Maximum length of a footer. Parsing takes several times its length in memory."""
+
+_LARGE = 1 << 20
+_one_large = Lock()
+"""A lock for footers of more than `_LARGE` bytes, which are read one at a time."""
 
 _END = 8
 """Number of bytes of the footer's length and the magic number after it."""
@@ -104,7 +112,11 @@ def metadata_of(board: Blackboard, file: File) -> Any:
 
     Raise UnreadableUpdate, UpdateChanged or BlackboardError if the footer does not fit the file, or cannot be read.
     """
-    return metadata_in(file, footer_of(board, file))
+    end = _tail(board, file)
+    if _length(end) <= _LARGE:
+        return metadata_in(file, footer_of(board, file, end))
+    with _one_large:
+        return metadata_in(file, footer_of(board, file, end))
 
 
 def metadata_in(file: File, end: bytes) -> Any:
@@ -117,7 +129,8 @@ def metadata_in(file: File, end: bytes) -> Any:
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
     pa, pq = (pyarrow, parquet)  # pyarrow has no type hints.
-    size = int.from_bytes(end[-_END:-_START], "little")
+    size = _length(end)
+    _check_length(file, size)
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
         # If columns are encrypted, a signature follows the plain footer.
@@ -135,17 +148,17 @@ def metadata_in(file: File, end: bytes) -> Any:
     return metadata
 
 
-def footer_of(board: Blackboard, file: File) -> bytes:
-    """Return the end of a file, from its footer on.
+def footer_of(board: Blackboard, file: File, tail: bytes | None = None) -> bytes:
+    """Return the end of a file, from its footer on. `tail` has its last bytes, if they have been read.
 
     Raises:
-        UnreadableUpdate: The file is encrypted.
+        UnreadableUpdate: The file is encrypted, or its footer is too long.
         NoFooter: The file does not end like Parquet.
         UpdateChanged: The file is not the one that was listed.
         BlackboardError: The store refuses, or does not answer.
     """
-    tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
-    size = int.from_bytes(tail[-_END:-_START], "little") + _END
+    tail = _tail(board, file) if tail is None else tail
+    size = _length(tail) + _END
     if tail[-_START:] == b"PARE":
         raise UnreadableUpdate(
             f"{file.key} is encrypted Parquet: expected it in the clear. Have it published without encryption, or "
@@ -157,7 +170,24 @@ def footer_of(board: Blackboard, file: File) -> bytes:
             f"{tail[-_START:]!r}. Have it published again, or correct the format.",
             tail[-_START:],
         )
+    _check_length(file, size)
     return tail[-size:] if size <= len(tail) else _bytes(board, file, file.size - size)
+
+
+def _tail(board: Blackboard, file: File) -> bytes:
+    return _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
+
+
+def _length(tail: bytes) -> int:
+    return int.from_bytes(tail[-_END:-_START], "little")
+
+
+def _check_length(file: File, size: int) -> None:
+    if size > FOOTER_BYTES:
+        raise UnreadableUpdate(
+            f"{file.key} has a footer of {size:,} bytes: expected at most {FOOTER_BYTES:,}. Have it published with "
+            "fewer columns or row groups in a file."
+        )
 
 
 def _bytes(board: Blackboard, file: File, start: int) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import check_footer, check_footers
+from feed_assets.feeds.footers import FOOTER_BYTES, check_footer, check_footers
 from feed_assets.feeds.parquet_columns import read_columns
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.each_case import each_case
@@ -52,6 +52,10 @@ def test_whole_files_are_read_as_they_are(board, table, options):
         (damaged.parquet(damaged.numbers())[:-1], "not a Parquet file: expected a footer"),
         (damaged.parquet(damaged.numbers())[-600:], "column 0 is at bytes"),
         (b"PAR1" + b"\x00" * 100 + b"\xff\xff\xff\x7fPAR1", "not a Parquet file: expected a footer"),
+        (
+            b"PAR1" + bytes(FOOTER_BYTES + 8) + (FOOTER_BYTES + 1).to_bytes(4, "little") + b"PAR1",
+            r"has a footer of 67,108,8\d\d bytes: expected at most 67,108,864",
+        ),
         (b"PARE" + b"x" * 20 + b"PARE", "is encrypted Parquet: expected it in the clear"),
         (b"PAR1" + b"\xff" * 20 + (20).to_bytes(4, "little") + b"PAR1", "has a footer that cannot be read"),
     ],
