@@ -77,7 +77,8 @@ def _send(service: Apprise, notice: Notice, _now: datetime, _: list[Opened]) -> 
 
 def _title(notice: Notice) -> str:
     name = notice.name.removeprefix(REPORT).replace("|", " ") if notice.state == REPORTED else notice.name
-    return f"[feed_assets] {notice.state}: {' '.join(name.split())}"
+    # Python decodes "=?…?=" in a header's text, and old versions write line breaks that were encoded in it.
+    return f"[feed_assets] {notice.state}: {' '.join(name.split())}".replace("=?", "=\u200b?")
 
 
 def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:
@@ -248,7 +249,7 @@ class _Mail:
     def _message(self, notice: Notice, now: datetime) -> EmailMessage:
         message = EmailMessage()
         message["Subject"] = _title(notice)
-        teams = [each for each in notice.receivers if _ADDRESS.fullmatch(each)]
+        teams = [each for each in notice.receivers if _ADDRESS.fullmatch(each) and "=?" not in each]
         message["From"], message["To"] = self.sender, ", ".join(dict.fromkeys([*self.to, *teams]))
         message["Date"], message["Message-ID"] = format_datetime(now), f"<{notice.id}@feed-assets>"
         message["Auto-Submitted"] = "auto-generated"

@@ -36,12 +36,20 @@ def test_mails_report_the_opening_and_the_resolution_of_an_alert(ledger, mails):
     assert len({opened["Message-ID"], resolved["Message-ID"]}) == 2
 
 
-def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails):
-    raise_alert(ledger, "missing:a\r\nBcc: thief@example.com", "late", NOW)
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\r\nBcc: thief@example.com", "a Bcc: thief@example.com"),
+        ("a =?utf-8?q?=0D=0ABcc:_thief=40example.com?= b", "a =\u200b?utf-8?q?=0D=0ABcc:_thief=40example.com?= b"),
+        ("a =?us-ascii?q?=80?= b", "a =\u200b?us-ascii?q?=80?= b"),
+    ],
+)
+def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails, name, shown):
+    raise_alert(ledger, f"missing:{name}", "late", NOW)
     deliver_alerts(ledger, by_mail(f"smtp://127.0.0.1:{mails.port}"))
     (mail,) = mails.mails
     assert mail["Bcc"] is None
-    assert mail["Subject"] == "[feed_assets] opened: missing:a Bcc: thief@example.com"
+    assert mail["Subject"] == f"[feed_assets] opened: missing:{shown}"
 
 
 def test_apprise_sends_a_foreign_text_as_text_and_without_mentions_of_everybody(ledger, mails):
