@@ -23,12 +23,15 @@ _BUSY: dict[str, Lock] = {}
 """A lock for each channel. An overdue delivery continues in its thread. No other delivery starts until it ends."""
 
 
-_MENTION = re.compile(r"@(?=everyone\b|here\b|channel\b|all\b)|<(?=[!@#])", re.IGNORECASE)
-"""The beginning of a mention that notifies everybody, as Discord (`@everyone`) and Slack (`<!channel>`) read it."""
+_MENTION = re.compile(r"@(?=[\w*&!])|<(?=[^\W\d_]|[@!#])")
+"""The beginning of a mention, such as `@everyone`, `@**all**`, `<@&12>`, `<!channel>`, `<users/all>` or `<at …>`."""
 
 
 def _without_mentions(text: str) -> str:
-    """Return a text in which a zero-width space breaks mentions, because names and reasons may be foreign."""
+    """Return a text in which a zero-width space breaks mentions, because names and reasons may be foreign.
+
+    Servers read mentions of persons, roles and everybody in many forms. So every form that may be one is broken.
+    """
     return _MENTION.sub("\\g<0>\u200b", text)
 
 

@@ -52,13 +52,14 @@ def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails, name, shown
     assert mail["Subject"] == f"[feed_assets] opened: missing:{shown}"
 
 
-def test_apprise_sends_a_foreign_text_as_text_and_without_mentions_of_everybody(ledger, mails):
+def test_apprise_sends_a_foreign_text_as_text_and_without_mentions(ledger, mails):
     url = f"mailto://127.0.0.1:{mails.port}/?from=lake@example.com&to=ops@example.com"
-    raise_alert(ledger, NAME, "<b>late</b> @everyone <!channel>", NOW)
+    raise_alert(ledger, NAME, "<b>late</b> 1 < 2 @everyone <!channel> <@&123> @**all** <users/all> @room", NOW)
     deliver_alerts(ledger, channels(Settings(alert_apprise=SecretStr(url))))
     (mail,) = mails.mails
     assert mail.get_content_type() == "text/plain"
-    assert "<b>late</b> @\u200beveryone <\u200b!channel>" in mail.get_content()
+    text = mail.get_content().replace("\u200b", "^")
+    assert "<^b>late</b> 1 < 2 @^everyone <^!channel> <^@^&123> @^**all** <^users/all> @^room" in text
 
 
 def test_mail_accepted_for_one_of_two_receivers_is_delivered_and_names_the_other(ledger, mails, caplog):
