@@ -52,12 +52,15 @@ def receive(
     from feed_assets.home import home
     from feed_assets.intake.event_calls import Calls
     from feed_assets.intake.serve import serve
+    from feed_assets.orchestration.ticks.ingest import register_tables, sources_of
 
     graph = load_graph(module)
     feeds, sources = pushed_feeds(graph), written_sources(graph)
     if not feeds and not sources:
         raise InvalidDefinition("no feed here takes pushed events: declare a feed as foreign_feed(…, intake='push').")
     services = open_services(graph)
+    for source in sources_of(graph).values():
+        register_tables(graph, services.ledger, source, datetime.now(UTC))
     serve(Calls(services, sources, polled(graph)), feeds, spool or home() / "receiver", host, port)
 
 

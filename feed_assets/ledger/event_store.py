@@ -27,11 +27,11 @@ from feed_assets.core.events import (
     is_moment,
 )
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import bulk, event_rejects, key_tables, log, removed_markers
+from feed_assets.ledger import bulk, event_owners, event_rejects, key_tables, log, removed_markers
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event
 
-OURS = ""
+OURS = event_owners.OURS
 """The name of the source for our own events."""
 
 OUT_OF_ORDER = "out of order"
@@ -79,11 +79,14 @@ def record(
     An event is out of order if its marker is before the last marker of its table. Such an event is rejected if
     `refuse_out_of_order` is set, and flagged otherwise. Events that were recorded before are skipped, even if they were
     removed since. A new event that is older than a removed event is rejected, because the range of data that it covers
-    is unknown.
+    is unknown. An event of a table that belongs to another source is rejected, too.
     """
     rejected: list[Rejected] = []
     is_ours = source == OURS
     tables = {each.table_name for each in new}
+    if not is_ours and (refusals := event_owners.refusals(connection, source, tables)):
+        rejected += [_refused(each, refusals[each.table_name]) for each in new if each.table_name in refusals]
+        new, tables = [each for each in new if each.table_name not in refusals], tables - refusals.keys()
     kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Our markers are times.
     sound = [each for each in new if _is_sound(each, kinds, rejected, is_ours=is_ours)]
     last = _last(connection, kinds, {(each.table_name, each.partition_key) for each in sound})
@@ -107,6 +110,10 @@ def record(
     return tuple(rejected)
 
 
+def _refused(new: WriteEvent, reason: str) -> Rejected:
+    return Rejected(event_rejects.in_json(new), reason)
+
+
 def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected], *, is_ours: bool) -> bool:
     """Return whether an event can be recorded. If not, add it to `rejected`. Our own events may have a long context.
 
@@ -117,7 +124,7 @@ def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected],
         check_kind(new, moments=kinds.get(new.table_name, isinstance(new.marker, datetime)))
         _ = new.partition, encode(new.event_marker)
     except (InvalidEvent, InvalidName) as error:
-        rejected.append(Rejected(event_rejects.in_json(new), str(error)))
+        rejected.append(_refused(new, str(error)))
         return False
     kinds.setdefault(new.table_name, isinstance(new.marker, datetime))
     return True
@@ -146,14 +153,14 @@ def _doubtful(
             continue
         if (published := removed.get((*key, marker))) is not None:
             if source != OURS and encode(each.event_marker) > published:
-                rejected.append(Rejected(event_rejects.in_json(each), _too_old(each, marker)))
+                rejected.append(_refused(each, _too_old(each, marker)))
             continue
         try:
             check_order(each, last[key])
             rows.append(_row(source, each, marker, previous=marker, flag=None, now=now))
         except InvalidEvent as error:
             if refuse or not isinstance(error, EventOutOfOrder):
-                rejected.append(Rejected(event_rejects.in_json(each), str(error)))
+                rejected.append(_refused(each, str(error)))
                 continue
             rows.append(
                 _row(source, each, marker, previous=_marker_before(before[key], marker), flag=OUT_OF_ORDER, now=now)

@@ -5,8 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 from threading import Event
 
+import dagster as dg
 import pytest
 
+from feed_assets import EventSource, event_table
+from feed_assets.cli.receive import written_sources
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.write import publish
@@ -14,6 +17,9 @@ from feed_assets.intake import authentication, event_calls
 from feed_assets.intake.event_calls import EVENTS_PER_CALL, WrittenSource
 from feed_assets.ledger import event_rejects, event_store, log, updates
 from feed_assets.ledger.batch_sets import pins_of
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.ingest import ingest, sources_of
+from feed_assets.runs.services import Services
 from feed_assets_tests.support.receivers import NOW, door_of, lines, listening
 
 RAW, HELD = "ads/raw/v1.0", "ads/held/v1.0"
@@ -158,3 +164,26 @@ def test_a_wake_whose_store_never_answers_holds_up_its_own_key_alone(door, ledge
             answers.set()
         assert first.result(60).status_code == 200
         assert team.call(wake).status_code == 200
+
+
+def test_a_source_cannot_report_events_of_a_table_that_another_location_declares(local_board, ledger, tmp_path):
+    """The markers of a stranger must neither stop a table nor say that its data are complete."""
+    services = Services(local_board, ledger, lambda: None, lambda: NOW)
+    shop, crm = (
+        Graph(dg.Definitions([event_table(table, source=EventSource(table.split("/")[0], ()))]).resolve_asset_graph())
+        for table in ("shop/orders", "crm/customers")
+    )
+    for graph in (shop, crm):
+        (source,) = sources_of(graph).values()
+        ingest(graph, services, source, NOW, lambda: False)
+    sources = written_sources(shop) | written_sources(crm)
+    door = door_of(local_board, ledger, tmp_path / "spool", sources=sources)
+    with listening(door, scopes=("events:shop", "events:crm")) as team:
+        refused = team.call("/events/shop", lines(written(23, "crm/customers"), written(1, "shop/orders"))).json()
+        assert (refused["accepted"], refused["rejected"]) == (1, 1)
+        assert "crm/customers is declared as a table of the event source crm" in refused["reasons"][0]["reason"]
+        assert team.call("/events/crm", lines(written(2, "crm/customers"))).json()["accepted"] == 1
+    assert [(source, event.split()[0]) for source, event, _ in recorded(ledger)] == [
+        ("crm", "crm/customers"),
+        ("shop", "shop/orders"),
+    ]

@@ -12,8 +12,8 @@ from feed_assets.core.isolation import failing_alone
 from feed_assets.core.limits import as_text
 from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED
-from feed_assets.ledger import event_rejects, event_store
-from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
+from feed_assets.ledger import event_owners, event_rejects, event_store
+from feed_assets.ledger.database import Ledger, drop_cursor, get_cursor, put_cursors
 from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -52,6 +52,11 @@ class Ingested:
 def sources_of(graph: Graph) -> dict[str, EventSource]:
     """Return the event sources of a code location by name."""
     return declared_sources(node.declaration for node in graph.tables())
+
+
+def register_tables(graph: Graph, ledger: Ledger, source: EventSource, now: datetime) -> None:
+    """Register a source as the owner of its declared tables. Events of other sources for them are rejected."""
+    event_owners.register(ledger, source.name, {*map(str, graph.by_table_name(source.name).values())}, now)
 
 
 @dataclass(frozen=True)
@@ -110,9 +115,11 @@ def ingest(
 ) -> Ingested:
     """Record new events of a source until the time is over. If a part cannot be read, continue with the others.
 
-    With `again`, read from the beginning. Events that the ledger has already are not recorded twice.
+    With `again`, read from the beginning. Events that the ledger has already are not recorded twice. Other sources can
+    record no event of this source's tables from now on.
     """
     naming, total = Naming(graph, source), Ingested()
+    register_tables(graph, services.ledger, source, now)
     for number, part in enumerate(source.parts):
         name, cursor = _names(source, number)
         with failing_alone(total.problems, name):
