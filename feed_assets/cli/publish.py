@@ -19,6 +19,8 @@ from feed_assets.core.limits import check_partition, check_version
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from feed_assets.feeds.local_disk import FileBelow
+
 Key = Annotated[str, typer.Argument(metavar="[PARTITION]", help="Partition key: 2019-11-24/men; '' if none.")]
 Files = Annotated[
     list[Path] | None,
@@ -55,8 +57,8 @@ def publish(
     if bool(files) == bool(tree) or (tree and partition):
         raise InvalidName("nothing to publish is named: expected FEED PARTITION FILE..., or FEED --tree DIR.")
     check_version(Feed.parse(feed))
-    parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): files or []}
-    named = {check_partition(at): _by_name(paths) for at, paths in parts.items()}
+    parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): _regular(files or [])}
+    named = {check_partition(at): _by_name(paths, tree) for at, paths in parts.items()}
     if module or (blackboard is None and has_module()):
         _check(Feed.parse(feed), parts, module)
     board, views = open_board(blackboard, makes=True), list[UpdateView]()
@@ -80,10 +82,24 @@ def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
     return files_by_partition
 
 
-def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
-    from feed_assets.feeds import write
+def _regular(files: list[Path]) -> list[Path]:
+    for file in files:
+        if not file.is_file():  # A FIFO would wait for a writer.
+            raise InvalidName(f"{file} is no regular file: expected files. Copy its content to a file.")
+    return files
 
-    parts: dict[str, bytes | Path] = {file.name: file for file in files}
+
+def _by_name(files: "Sequence[Path]", tree: Path | None) -> "dict[str, bytes | Path | FileBelow]":
+    """Return files by the names of their parts.
+
+    Somebody else may replace a file of a tree by a link at any time, so such a file is opened without following links.
+    """
+    from feed_assets.feeds import write
+    from feed_assets.feeds.local_disk import FileBelow
+
+    parts: dict[str, bytes | Path | FileBelow] = {
+        file.name: FileBelow(tree, file.relative_to(tree).as_posix()) if tree else file for file in files
+    }
     if len(parts) < len(files):
         raise InvalidName("Two of the files have the same name: expected a different name for each part. Rename one.")
     for file in files:

@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +68,23 @@ class LocalObject:
     def bytes(self) -> bytes:
         """Return all bytes of the requested range."""
         return b"".join(self.stream())
+
+    @property
+    def path(self) -> Path:
+        """Return a path that opens this file, whatever its name means by now. Keep the object while you use it."""
+        return Path(f"/dev/fd/{self._file}")
+
+
+@dataclass(frozen=True)
+class FileBelow:
+    """A regular file below a folder that others may write to. It is opened without following links."""
+
+    root: Path
+    key: str
+
+    def opened(self) -> LocalObject:
+        """Open the file. Raise InvalidName for a link, a FIFO, a socket or a device."""
+        return opened(self.root, self.key)
 
 
 def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> LocalObject:

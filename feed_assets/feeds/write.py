@@ -27,7 +27,7 @@ from feed_assets.core.feeds import (
 )
 from feed_assets.core.limits import check_partition
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.local_disk import HALF_WRITTEN
+from feed_assets.feeds.local_disk import HALF_WRITTEN, FileBelow
 from feed_assets.feeds.newest_names import newest_first
 
 CLAIMS = "_feed_assets/claims"
@@ -115,7 +115,7 @@ def check_part(name: str) -> None:
 
 
 def publish(
-    board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime, by: str = ""
+    board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path | FileBelow], now: datetime, by: str = ""
 ) -> Update:
     """Claim an update, write its parts (contents by name) and seal it. A failure leaves no valid update.
 
@@ -125,10 +125,16 @@ def publish(
         check_part(name)
     update_id = claim(board, partition, f"{by}{uuid4().hex}".encode(), now)
     path = _path(partition, update_id)
-    for name, data in parts.items():
-        board.put(f"{path}/{name}", data)
-    expected = [File(f"{path}/{name}", size_of(data)) for name, data in parts.items()]
+    expected = [_put(board, f"{path}/{name}", data) for name, data in parts.items()]
     return seal(board, partition, update_id, expected)
+
+
+def _put(board: Blackboard, key: str, data: bytes | Path | FileBelow) -> File:
+    if isinstance(data, FileBelow):
+        opened = data.opened()
+        return _put(board, key, opened.path)
+    board.put(key, data)
+    return File(key, size_of(data))
 
 
 def invalidate(

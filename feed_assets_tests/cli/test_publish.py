@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from feed_assets.cli import app
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import read
+from feed_assets.feeds import read, write
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
 from feed_assets.runs.file_schema import check_file
@@ -155,6 +155,33 @@ def test_a_tree_with_an_invalid_part_name_publishes_nothing() -> None:
         link.symlink_to(target)
         assert "b.csv is a link: expected files" in str(feed("publish", ORDERS, "--tree", "files").exception)
     assert texts("2020-01-02/north") == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_link_that_replaces_a_checked_part_of_a_tree_is_not_followed(kind: str, monkeypatch) -> None:
+    """Whoever may write to the tree must not get a private file published by replacing one while others are copied."""
+    file("2020-01-02/north/a.csv", GOOD)
+    later, private = Path(file("2020-01-02/south/b.csv", GOOD)), Path(file("private/b.csv", "id,n\nsecret,1\n"))
+    private.parent.rename("private")
+    private = Path("private", "b.csv").absolute()
+    claim = write.claim
+
+    def claimed(board, partition, token, now):
+        if partition.key == "2020-01-02/south":
+            later.unlink()
+            if kind == "file":
+                later.symlink_to(private)
+            else:
+                later.parent.rmdir()
+                later.parent.symlink_to(private.parent)
+        return claim(board, partition, token, now)
+
+    monkeypatch.setattr(write, "claim", claimed)
+    assert "is not followed" in str(feed("publish", ORDERS, "--tree", "files").exception)
+    assert (texts("2020-01-02/north"), texts("2020-01-02/south")) == ([GOOD], [])
+    os.mkfifo("fifo")
+    refused = str(feed("publish", ORDERS, "2020-01-02/south", "fifo").exception)
+    assert refused == "fifo is no regular file: expected files. Copy its content to a file."
 
 
 @pytest.mark.parametrize(
