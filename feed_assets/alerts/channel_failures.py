@@ -29,9 +29,17 @@ def failures_of(connection: sa.Connection, channels: Iterable[str]) -> Failures:
 
 
 def due_notices(notices: Iterable[Notice], failures: Failures, now: datetime) -> list[Notice]:
-    """Return the notices that can be tried now."""
+    """Return the notices that can be tried now.
+
+    After an outage, a channel begins with the alert after the one that failed. So an alert that a channel never takes
+    does not keep the others away.
+    """
     waiting = {lane for lane, row in failures.items() if outlets.waits(row, now)}
-    return [each for each in notices if waiting.isdisjoint(lanes_of(each))]
+    due = [each for each in notices if waiting.isdisjoint(lanes_of(each))]
+    failed = {channel: row.event["subject"] for (channel, lane), row in failures.items() if lane == WHOLE_CHANNEL}
+    last = {each.channel: number for number, each in enumerate(due) if failed.get(each.channel) == each.name}
+    numbered = sorted(enumerate(due), key=lambda pair: pair[0] <= last.get(pair[1].channel, -1))
+    return [each for _, each in numbered]
 
 
 def lanes_of(notice: Notice) -> set[tuple[str, str]]:
