@@ -18,13 +18,15 @@ FRESH_FOR = timedelta(seconds=5)
 _BY = "discovered by "
 
 
-def put(ledger: Ledger, location: str, addresses: Collection[str], at: datetime) -> None:
+def put(ledger: Ledger, location: str, addresses: Collection[str], at: datetime, failed: Collection[str] = ()) -> None:
     """Record that a code location discovered feeds completely, by their addresses. `at` is when it began.
+
+    `failed` are the addresses of feeds that it could not read.
 
     Call this after everything that was found is in the ledger. A process that is killed before then records nothing,
     and the other code locations discover for themselves.
     """
-    value = json.dumps({"at": at.isoformat(), "addresses": sorted(addresses)})
+    value = json.dumps({"at": at.isoformat(), "addresses": sorted(addresses), "failed": sorted(failed)})
     with ledger.write() as connection:
         put_cursors(connection, {f"{_BY}{location}": value})
 
@@ -39,3 +41,10 @@ def fresh_by_others(connection: sa.Connection, location: str, now: datetime) -> 
     discoveries = [json.loads(value) for value in connection.execute(by_others).scalars()]
     fresh = [each for each in discoveries if now - FRESH_FOR < datetime.fromisoformat(each["at"]) <= now]
     return {address for each in fresh for address in each["addresses"]}
+
+
+def failed_before(connection: sa.Connection, location: str) -> set[str]:
+    """Return the addresses of the feeds that a code location could not read in its last discovery."""
+    own = sa.select(cursor.c.value).where(cursor.c.name == f"{_BY}{location}")
+    value = connection.execute(own).scalar()
+    return {*json.loads(value).get("failed", [])} if value else set()

@@ -70,8 +70,12 @@ def discover(
             shared.add(feed)
         return is_complete
 
-    discovered = _each(services, feeds, discover_feed)
-    shared.record()
+    try:
+        discovered = _each(services, feeds, discover_feed)
+    except BlackboardError:
+        shared.record(feeds)
+        raise
+    shared.record(discovered.failed)
     return discovered
 
 

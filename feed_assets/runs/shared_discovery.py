@@ -1,6 +1,6 @@
 """Discovery that code locations on one ledger share, so that a foreign feed is listed once for all of them."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
@@ -23,17 +23,20 @@ class SharedDiscovery:
     appendable: Set[Feed]
     began: datetime
     by_others: Set[str]
+    failed_before: Set[str] = frozenset()
+    """The addresses of the feeds that this code location could not read last. It tries them, so their alerts stay."""
     discovered: list[str] = field(default_factory=list[str])
     """The addresses of the feeds that this discovery has visited completely."""
 
     @classmethod
     def begin(cls, services: Services, location: str, appendable: Set[Feed]) -> Self:
         """Return a discovery that begins now. Without a name of the code location it shares nothing."""
-        began, by_others = services.now(), set[str]()
+        began, by_others, failed = services.now(), set[str](), set[str]()
         if location:
             with services.ledger.read() as connection:
                 by_others = discoveries.fresh_by_others(connection, location, began)
-        return cls(services, location, appendable, began, by_others)
+                failed = discoveries.failed_before(connection, location)
+        return cls(services, location, appendable, began, by_others - failed, failed)
 
     def is_fresh(self, feed: Feed) -> bool:
         """Return whether the ledger has what another code location has just found of a feed."""
@@ -44,10 +47,11 @@ class SharedDiscovery:
         if self.location and (address := self._address(feed)):
             self.discovered.append(address)
 
-    def record(self) -> None:
-        """Let other code locations use this discovery."""
-        if self.discovered:
-            discoveries.put(self.services.ledger, self.location, self.discovered, self.began)
+    def record(self, failed: Iterable[Feed]) -> None:
+        """Let other code locations use this discovery. `failed` are the feeds that could not be read."""
+        addresses = {address for each in failed if self.location and (address := self._address(each))}
+        if self.discovered or addresses or self.failed_before:
+            discoveries.put(self.services.ledger, self.location, self.discovered, self.began, addresses)
 
     def _address(self, feed: Feed) -> str:
         store = self.services.board_of(feed).address

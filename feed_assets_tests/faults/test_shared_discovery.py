@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import discoveries
-from feed_assets.runs.discover import RECENT, ROTATION, discover
+from feed_assets.runs.discover import RECENT, ROTATION, _Look, discover
 from feed_assets.runs.services import Services
 from feed_assets_tests.support.counted_blackboards import with_operations
 from feed_assets_tests.support.progress import print_progress
@@ -92,3 +93,24 @@ def test_another_store_or_batches_in_place_of_partitions_are_not_shared(on_disk,
     services = Services(as_batches, ledger, lambda: None, lambda: FIRST + HOUR)
     discover(services, [RAW], lambda: False, {RAW}, location="shop/made")
     assert f"list {RAW}/" in operations
+
+
+def test_a_code_location_that_cannot_read_a_feed_tries_it_in_each_tick(on_disk, ledger, monkeypatch):
+    """Otherwise its alert would resolve whenever another code location has just read the feed."""
+    board, _ = on_disk
+    at = [FIRST + HOUR]
+    services = Services(board, ledger, lambda: None, lambda: at[0])
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(_Look, "run", away)
+            with pytest.raises(BlackboardError, match="away"):
+                discover(services, [RAW], lambda: False, location="ads")
+        at[0] += SECOND
+        assert discover(services, [RAW], lambda: False, location="shop").is_complete
+    assert discover(services, [RAW], lambda: False, location="ads").is_complete
+    with ledger.read() as connection:
+        assert discoveries.failed_before(connection, "ads") == set()
+
+
+def away(_look):
+    raise BlackboardError("the store is away")
