@@ -110,7 +110,8 @@ class Receiver:
         if key is None:
             await self._append(frame)
             return answer
-        return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
+        own_key = f"{partner}/{key}"  # A partner's name has no slash, so no key of another partner equals this.
+        return await self._accept_once(frame, answer, own_key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
         """Claim the idempotency key in the ledger, then write the frame. So only one of two receivers writes the frame.
@@ -155,9 +156,8 @@ class Receiver:
         answer = recorded.answer or spooled_answer or now
         is_under_way = spooled_answer is None or now is None  # The key's first request may be in the same group.
         if recorded.digest != requested.digest:
-            return RefusedRequest(
-                422, f"the Idempotency-Key {requested.key!r} was used with another body: choose a new one"
-            )
+            key = requested.key.partition("/")[2]
+            return RefusedRequest(422, f"the Idempotency-Key {key!r} was used with another body: choose a new one")
         if answer:
             return RequestAnswer(answer, is_repeated=True)
         if is_under_way or recorded.receiver != requested.receiver:

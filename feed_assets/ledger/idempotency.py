@@ -14,7 +14,7 @@ HOLDS = timedelta(days=7)
 """Time for which a repeated key counts as a repeat of its first request."""
 
 At = tuple[str, str]
-"""A feed, and a key that a partner chose."""
+"""A feed, and the name of a partner with a key that it chose, such as `men/daily-2026-11-30`."""
 
 
 @dataclass(frozen=True)

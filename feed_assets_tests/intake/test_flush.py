@@ -290,7 +290,7 @@ def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(
 @pytest.mark.parametrize("end", ["is answered", "is answered and published", "fails"])
 def test_a_retry_during_a_slow_ledger_read_is_accepted_once(quiet, monkeypatch, end):
     """Repeat a request whose client got no answer in time, while the ledger is slow."""
-    take, at = idempotency.take, (MEN, "k")
+    take, at = idempotency.take, (MEN, "/k")
     push(quiet, event(1), key="k")
     answer = quiet.spooled[at]
 
@@ -378,4 +378,4 @@ def test_old_keys_are_forgotten(quiet):
     flushed(quiet)
     with quiet.services.ledger.write() as connection:
         idempotency.forget(connection, NOW + timedelta(days=8))
-        assert idempotency.take(connection, [idempotency.Taken(MEN, "k", "d", "r")], NOW)[MEN, "k"].digest == "d"
+        assert idempotency.take(connection, [idempotency.Taken(MEN, "/k", "d", "r")], NOW)[MEN, "/k"].digest == "d"

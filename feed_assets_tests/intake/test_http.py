@@ -276,13 +276,18 @@ def test_a_refusal_does_not_reveal_feeds_of_other_keys(partner, path):
     assert WOMEN not in answer.text
 
 
-def test_a_repeated_idempotency_key_is_marked_in_the_answer(partner, local_board):
+def test_a_repeated_idempotency_key_is_marked_in_the_answer(door):
+    """Another partner with a key for the same feed must not take the keys of this one in advance."""
+    rival_key = authentication.add(door.receiver.services.ledger, "rival", [MEN], NOW)
     headers = {**LINES, "Idempotency-Key": "k"}
-    first, again = (partner.post(lines(event(1)), headers=headers) for _ in range(2))
-    assert first.json() == again.json() == {"accepted": 1, "rejected": 0, "reasons": []}
+    with listening(door) as partner:
+        first, again = (partner.post(lines(event(1)), headers=headers) for _ in range(2))
+        refused = partner.post(lines(event(2)), headers=headers)
+        of_rival = Partner(partner.url, rival_key).post(lines(event(2)), headers=headers)
+    assert first.json() == again.json() == of_rival.json() == {"accepted": 1, "rejected": 0, "reasons": []}
     assert "Idempotency-Replayed" not in first.headers
     assert again.headers["Idempotency-Replayed"] == "true"
-    assert partner.post(lines(event(2)), headers=headers).status_code == 422
+    assert (refused.status_code, "the Idempotency-Key 'k' was used" in refused.text) == (422, True)
 
 
 def test_a_full_disk_is_reported_and_nothing_is_acknowledged(partner, monkeypatch, door):
