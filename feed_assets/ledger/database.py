@@ -114,6 +114,7 @@ def open_ledger(url: SecretStr | str) -> Ledger:
     with ExitStack() as opening:
         ledger = opening.enter_context(_for_a_look(text))
         with _opening(text, exc.OperationalError, LedgerUnavailable):
+            _refuse_other_encoding(ledger)
             _refuse_shared_schema(ledger)
             _migrate(ledger)
         opening.pop_all()  # The ledger can be used, so leave it open.
@@ -167,6 +168,19 @@ _EXPECTED = {
     False: "Expected an existing database in which this role has the rights that it needs. If only the database's "
     "owner has them, ask the owner to run `feed-assets ledger upgrade` and to grant the rights (docs/security.md).",
 }
+
+
+def _refuse_other_encoding(ledger: Ledger) -> None:
+    """Raise LedgerUnavailable if a PostgreSQL database cannot store every text, before a text of others stops it."""
+    if ledger.engine.dialect.name != "postgresql":
+        return
+    with ledger.read() as connection:
+        encoding = connection.exec_driver_sql("SELECT pg_catalog.current_setting('server_encoding')").scalar()
+    if encoding != "UTF8":
+        raise LedgerUnavailable(
+            f"the database's encoding {encoding} cannot store every text: expected UTF8. Create a new database with "
+            "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0; and use that one"
+        )
 
 
 def _refuse_shared_schema(ledger: Ledger) -> None:
@@ -238,7 +252,9 @@ def _schema(ledger: Ledger) -> str | None:
 
 def _as_it_is(url: str) -> Ledger:
     with _opening(url, exc.ArgumentError, ImportError, KeyError):
-        engine = sa.create_engine(url, connect_args=connect_args(url))
+        # With this encoding, a database in SQL_ASCII answers with texts, too, so that it can be refused.
+        encoding = {"client_encoding": "utf8"} if url.startswith("postgresql+psycopg") else {}
+        engine = sa.create_engine(url, connect_args=connect_args(url) | encoding)
         PREPARE[engine.dialect.name](engine)
     return Ledger(engine)
 
