@@ -16,7 +16,6 @@ because it may be out of date after a rename or cast. Spark itself would trust i
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -236,9 +235,10 @@ def _names(fields: Sequence[Any], pa: Any, parent: str = "") -> Iterator[Wrong]:
     names = [each.name for each in fields]
     if not parent and not names:
         yield "its schema", "found no columns, expected at least one"
-    cases = Counter(map(str.lower, names))
-    for lower in (lower for lower, count in cases.items() if count > 1):
-        alike = [name for name in names if name.lower() == lower]
+    by_case: dict[str, list[str]] = {}
+    for name in names:
+        by_case.setdefault(name.lower(), []).append(name)
+    for alike in (each for each in by_case.values() if len(each) > 1):
         yield f"{parent}{alike[0]}", f"found the names {', '.join(alike)}, expected names that differ by more than case"
     for name in names:
         if not name.isprintable():

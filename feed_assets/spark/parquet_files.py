@@ -14,12 +14,16 @@ from pyspark.sql import types as st
 from pyspark.sql.types import StructField, StructType
 
 from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.message_words import excerpt
 from feed_assets.spark.checksums import VERIFIED
 from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
 from feed_assets.spark.spark_values import Stored, spark_type
 
 if TYPE_CHECKING:
     from feed_assets.feeds.parquet_columns import FileColumns
+
+_SHOWN = 3
+"""Number of columns that an error names. A file may have hundreds of thousands."""
 
 OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
@@ -141,7 +145,10 @@ def _is_variant(stored: st.DataType, expected: st.DataType | None) -> bool:
 
 def _difference(stored: Mapping[str, str], expected: Mapping[str, str]) -> str:
     names = sorted(name for name in {**stored, **expected} if stored.get(name) != expected.get(name))
-    return "; ".join(
-        f"{name}: found {stored.get(name, 'no such column')}, expected {expected.get(name, 'no such column')}"
-        for name in names
-    )
+    shown = [
+        f"{excerpt(name)}: found {excerpt(stored.get(name, 'no such column'))}, "
+        f"expected {excerpt(expected.get(name, 'no such column'))}"
+        for name in names[:_SHOWN]
+    ]
+    further = len(names) - len(shown)
+    return "; ".join([*shown, f"and {further:,} more"] if further else shown)

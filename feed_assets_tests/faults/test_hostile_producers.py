@@ -11,6 +11,7 @@ from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
+from feed_assets.feeds.parquet_columns import _names
 from feed_assets.feeds.walk_limit import MOST_LISTINGS
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import alerts, updates
@@ -21,6 +22,7 @@ from feed_assets.reading.row_stream import opened_stream, plain_schema, rows_by_
 from feed_assets.runs.discover import discover, discover_all
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+from feed_assets.spark.parquet_files import _difference
 from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.support.build_lake import NOW
 from feed_assets_tests.support.counted_blackboards import with_operations
@@ -153,3 +155,14 @@ def test_a_text_that_a_file_stores_once_is_read_with_bounded_memory(in_struct):
         assert all(schema == plain_schema(opened) for *_, schema in batches)
     assert max(size for size, *_ in batches) < 40
     assert sum(count for _, count, _ in batches) == rows.num_rows
+
+
+def test_the_error_of_a_file_with_very_many_other_columns_is_short():
+    stored, declared = {f"c{number}": "int" for number in range(1_000)}, {"id": "int"}
+    assert _difference(stored, declared).endswith("; and 998 more")
+
+
+def test_names_that_differ_by_case_are_grouped_once():
+    """Take a number of names for which quadratic time would be minutes."""
+    fields = [pa.field(f"{letter}{number}", pa.int32()) for number in range(50_000) for letter in "aA"]
+    assert len([*_names(fields, pa)]) == 50_000
