@@ -119,6 +119,8 @@ def _sqlite_answering(driver: Any, seconds: float) -> Generator[None]:
     SQLite runs in this process, and a view may be a query that never ends.
     """
     end = monotonic() + seconds
+    # The progress handler does not run while SQLite waits for a lock.
+    driver.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
     driver.set_progress_handler(lambda: monotonic() > end, _SQLITE_STEPS)
     try:
         yield

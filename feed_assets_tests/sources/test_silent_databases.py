@@ -177,3 +177,14 @@ def test_a_trigger_at_the_commit_of_a_sink_has_the_same_time_limit(postgresql_ur
     with pytest.raises(SinkUnavailable, match="no answer within 1 s"):
         sink.publish([(2, event(2, "timestamp"))])
     assert monotonic() - began < SOON
+
+
+def test_a_lock_that_a_producer_keeps_on_sqlite_is_waited_for_as_long_as_the_read_may_take(tmp_path):
+    url = f"sqlite:///{tmp_path / 'locked.db'}"
+    with closing(sqlite3.connect(tmp_path / "locked.db", isolation_level=None)) as producer:
+        producer.execute("CREATE TABLE events (id int)")
+        producer.execute("BEGIN EXCLUSIVE")
+        began = monotonic()
+        with pytest.raises(SourceUnavailable), reading(url, 1) as connection:
+            connection.execute(sa.text("SELECT * FROM events"))
+        assert monotonic() - began < 15
