@@ -145,10 +145,10 @@ def _is_variant(stored: st.DataType, expected: st.DataType | None) -> bool:
 
 def _difference(stored: Mapping[str, str], expected: Mapping[str, str]) -> str:
     names = sorted(name for name in {**stored, **expected} if stored.get(name) != expected.get(name))
-    shown = [
+    texts = [
         f"{excerpt(name)}: found {excerpt(stored.get(name, 'no such column'))}, "
         f"expected {excerpt(expected.get(name, 'no such column'))}"
         for name in names[:_SHOWN]
     ]
-    further = len(names) - len(shown)
-    return "; ".join([*shown, f"and {further:,} more"] if further else shown)
+    further = len(names) - len(texts)
+    return "; ".join([*texts, f"and {further:,} more"] if further else texts)
