@@ -108,7 +108,7 @@ def drop(
     With a partition, skip its next change, also if the target is still tried. For a sink of OpenLineage, skip the one
     event that it refuses, and print the event. Other sinks and alert channels skip nothing.
     """
-    from feed_assets.deliveries import delivery_alerts, outbox, outlets, positions
+    from feed_assets.deliveries import delivery_alerts, outbox, outlets, owners, positions
 
     if everything and partition is not None:
         raise InvalidName(f"found {partition} and --all: expected one of them. --all forgets the whole subscription.")
@@ -116,8 +116,11 @@ def drop(
     with ledger.write() as connection:
         if everything:
             _check_known(connection, name)
+            owners.refuse_live(connection, name, datetime.now(UTC))
             count = positions.forget(connection, name)
-        elif outbox.kind_of(name) != "subscription":
+        elif (kind := outbox.kind_of(name)) != "subscription":
+            if partition is not None:
+                raise InvalidName(f"found {partition}: expected none. A {kind} has one event that waits, if any.")
             skipped, count = {**outlets.skip(connection, name)}, 1
         else:
             head = outbox.first(connection, name, partition) if partition else None

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from feed_assets.core.delivery_targets import Subscription
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import delivery_owner
 
@@ -43,6 +43,17 @@ def check(ledger: Ledger, subscription: Subscription, location: str, now: dateti
             return
         owner = _owner(connection, subscription.name)
     raise _refusal(subscription, owner)
+
+
+def refuse_live(connection: sa.Connection, name: str, now: datetime) -> None:
+    """Raise InvalidName if a code location declares a subscription now. It would begin anew, and miss changes."""
+    owner = _owner(connection, name)
+    if owner and now < owner.seen + LIVE_FOR:
+        raise InvalidName(
+            f"the subscription {name} is declared, and its last tick was at {owner.seen:%H:%M:%S} UTC: expected one "
+            "that is no longer declared. Remove its declaration, wait two minutes, and try again. To skip changes, "
+            "leave out --all."
+        )
 
 
 def _owner(connection: sa.Connection, name: str) -> sa.Row[tuple[str, str, str, datetime]] | None:

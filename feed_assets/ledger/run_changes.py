@@ -111,14 +111,21 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
-    """Return the pins of the updates that these runs read, in order, by run."""
+    """Return the pins of the updates that these runs read, in order, by run.
+
+    A compaction has read the updates that it replaces, which are of its own feed. It has their pins, too, but has not
+    read these.
+    """
     key_table, pins = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[Pin]](),
     )
+    is_read = consumed.c.is_input & (update.c.origin != updates.COMPACTED)
+    is_replaced = ~consumed.c.is_input & (consumed.c.input_feed == consumed.c.feed)
+    is_read |= is_replaced & (update.c.origin == updates.COMPACTED)
     same_partition = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     query = sa.select(update.c.run, consumed).select_from(key_table).join(update, update.c.run == key_table.c.run)
-    query = query.join(consumed, same_partition & (consumed.c.id == update.c.id) & consumed.c.is_input)
+    query = query.join(consumed, same_partition & (consumed.c.id == update.c.id) & is_read)
     for row in connection.execute(query):
         pins.setdefault(row.run, []).append(updates.pin_of(row))
     return {each: sorted(set(read)) for each, read in pins.items()}

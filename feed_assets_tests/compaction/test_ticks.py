@@ -17,7 +17,10 @@ from feed_assets.core.retention import Retention
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import compacted_partitions, inbox, run_costs, update_changes, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.tables import event, update
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.lineage_events import RunEvents
 from feed_assets.runs.deep_verification import published_of
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.revalidate import revalidate
@@ -88,6 +91,18 @@ def test_a_published_partition_is_compacted_once_and_its_consumers_do_not_run_ag
     with open_ledger(settings().ledger).read() as connection:
         assert updates.consumed_by(connection, OUTPUT, after) == updates.consumed_by(connection, OUTPUT, before)
     assert published_of(open_ledger(settings().ledger), OUTPUT, after).version == old.version
+
+
+def test_lineage_says_that_a_compaction_read_the_replaced_update_and_gives_no_false_sizes():
+    world, before = built()
+    world.run_until_idle()
+    after = compact_partition(services(), OUTPUT, SORTED).after
+    with open_ledger(settings().ledger).read() as connection:
+        last = run_changes(connection, 0, 100)[-1]
+    assert [(pin.partition, pin.update_id) for pin in last.read] == [(OUTPUT, before)]
+    lineage = RunEvents(Graph(world.definitions.resolve_asset_graph()), settings().blackboard, {}).event(last)
+    [facets] = [each.outputFacets for each in lineage.outputs]
+    assert (facets["outputStatistics"].rowCount, facets["outputStatistics"].fileCount) == (row_of(after).records, None)
 
 
 def test_a_consumer_of_a_compacted_update_carries_on_its_propagation():

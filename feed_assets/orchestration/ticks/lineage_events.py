@@ -33,7 +33,7 @@ from feed_assets.core.pins import Pin
 from feed_assets.core.schemas import column_types
 from feed_assets.ledger import quality, runs, updates
 from feed_assets.ledger.run_changes import Finding, RunChange
-from feed_assets.ledger.updates import INVALIDATED, PRUNED, PUBLISHED, UpdateRow
+from feed_assets.ledger.updates import COMPACTED, INVALIDATED, PRUNED, PUBLISHED, UpdateRow
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Foreign
 from feed_assets.orchestration.declare.partitions import Extent, by_dimension, extent_of
@@ -128,8 +128,10 @@ class RunEvents:
         at = [(partition, row.id if row else None)]
         facets: dict[str, Any] = {"subset": base_subset_dataset.OutputSubsetOutputDatasetFacet(self._subset(at))}
         if row:
+            # The ledger keeps the size and files of a compacted update as they were, to weigh late data by them.
+            size, files = (None, None) if row.origin == COMPACTED else (row.size, row.files)
             facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=row.records, size=row.size, fileCount=row.files
+                rowCount=row.records, size=size, fileCount=files
             )
         about = self._facets(partition.feed, [(partition, row.id)] if row else [], each)
         return OutputDataset(*self._name(partition.feed, on_board=True), facets, facets=about)
