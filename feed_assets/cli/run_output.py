@@ -113,7 +113,7 @@ class Teller:
         why = outage(result)  # The error below prints an outage once, instead of once for each partition.
         for each in ends_of(result):
             if not (why and each.is_by_outage):
-                self._tell(each, result.run_id)
+                self._tell(each, result.run_id, job=result.dagster_run.job_name)
         self._trace(result)
         if why:
             raise ServiceUnavailable(why)
@@ -149,10 +149,10 @@ class Teller:
                 return f"{': '.join(parts[:begin])}: see FAILED above"
         return ": ".join(parts)
 
-    def _tell(self, ended: "Ended", run_id: str) -> None:
+    def _tell(self, ended: "Ended", run_id: str, job: str) -> None:
         self.runs.append(EndedView.model_validate({**vars(ended), "run": run_id}))
         self._printed.add(first_line(ended.error))
-        self.say(sentence(ended, run_id))
+        self.say(sentence(ended, run_id, job))
 
     def _trace(self, result: "dg.ExecuteInProcessResult") -> None:
         from feed_assets.orchestration.run_outcomes import trace_of
@@ -169,9 +169,12 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
-def sentence(ended: "Ended", run_id: str) -> str:
-    """Return how a run ended with a partition, in words: what it wrote, or why it failed."""
-    subject = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
+def sentence(ended: "Ended", run_id: str, job: str = "") -> str:
+    """Return how a run ended with a partition, in words: what it wrote, or why it failed.
+
+    A run without assets, such as of the job `compact`, is named by its job.
+    """
+    subject = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip() or f"by the job {job}"
     if ended.succeeded:
         return f"built   {subject}: {', '.join(_numbers(ended))}"
     why = ended.error or "it was stopped before its first step"

@@ -4,12 +4,16 @@ from collections import Counter
 
 import dagster as dg
 
+from feed_assets.cli.run_output import sentence
+from feed_assets.orchestration.run_outcomes import Ended
 from feed_assets.orchestration.runner import Runner
 from feed_assets.settings import settings
 from feed_assets_tests.support.sum_projects import chain, opened
 
 
 def test_a_job_that_fails_stops_no_other_job_and_no_other_dataset(home):
+    assert sentence(Ended((), None, True, None, 3), "id", "compact") == "built   by the job compact: 3 rows"
+
     @dg.op
     def work(context):
         if context.run.tags["feed_assets/compact"] == "bad":
