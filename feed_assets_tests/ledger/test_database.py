@@ -272,3 +272,15 @@ def test_full_disk_is_reported_and_its_transaction_rolled_back(tmp_path):
     with ledger.read() as connection:
         assert get_cursor(connection, "cursor 0") is None
     ledger.engine.dispose()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_store_every_text_is_refused(postgresql, encoding):
+    made = sa.make_url(postgresql.database())
+    server, name = sa.create_engine(made, isolation_level="AUTOCOMMIT"), f"{made.database}_{encoding.lower()}"
+    with server.connect() as connection:
+        options = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+        connection.exec_driver_sql(f"CREATE DATABASE {name} {options}")
+    server.dispose()
+    with pytest.raises(LedgerUnavailable, match=f"encoding {encoding} cannot store every text: expected UTF8"):
+        open_ledger(made.set(database=name).render_as_string(hide_password=False))

@@ -52,18 +52,6 @@ def test_a_schema_in_which_every_role_may_create_objects_is_refused(postgresql: 
     server.dispose()
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_database_that_cannot_store_every_text_is_refused(postgresql: PostgreSQL, encoding: str) -> None:
-    made = sa.make_url(postgresql.database())
-    server, name = sa.create_engine(made, isolation_level="AUTOCOMMIT"), f"{made.database}_{encoding.lower()}"
-    with server.connect() as connection:
-        options = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
-        connection.exec_driver_sql(f"CREATE DATABASE {name} {options}")
-    server.dispose()
-    with pytest.raises(LedgerUnavailable, match=f"encoding {encoding} cannot store every text: expected UTF8"):
-        open_ledger(made.set(database=name).render_as_string(hide_password=False))
-
-
 @pytest.fixture
 def owners(postgresql: PostgreSQL) -> Iterator[sa.Engine]:
     """Yield a database as the page creates it, opened by its owner."""
