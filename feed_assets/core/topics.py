@@ -23,7 +23,7 @@ def _operation(value: str | None) -> str | None:
     kind, _, name = (value or "header:operation").partition(":")
     if value != DEBEZIUM and (kind not in ("header", "field") or not name):
         raise ValueError(
-            f"expected {DEBEZIUM}, or header:NAME or field:NAME, where messages say create, update, delete or refresh"
+            f"expected header:NAME or field:NAME, where messages say create, update, delete or refresh, or {DEBEZIUM}"
         )
     return value
 

@@ -36,7 +36,7 @@ class SharedDiscovery:
             with services.ledger.read() as connection:
                 by_others = discoveries.fresh_by_others(connection, location, began)
                 failed = discoveries.failed_before(connection, location)
-        return cls(services, location, appendable, began, by_others - failed, failed)
+        return cls(services, location, appendable, began, by_others=by_others - failed, failed_before=failed)
 
     def is_fresh(self, feed: Feed) -> bool:
         """Return whether the ledger has what another code location has just found of a feed."""

@@ -23,9 +23,9 @@ from feed_assets.runs.discover import discover, discover_all
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.spark.parquet_files import _difference
-from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.support.build_lake import NOW
 from feed_assets_tests.support.counted_blackboards import with_operations
+from feed_assets_tests.support.harness_queries import evaluate_orphans
 from feed_assets_tests.support.parquet_lake import parquet
 from feed_assets_tests.support.sum_projects import short
 

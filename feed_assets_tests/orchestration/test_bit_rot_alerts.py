@@ -5,7 +5,7 @@ from feed_assets.feeds.read import named
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import found_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.harness_queries import evaluate_orphans as look
+from feed_assets_tests.support.harness_queries import evaluate_orphans as look
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, rows, short
 
 

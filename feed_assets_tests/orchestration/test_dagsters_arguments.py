@@ -8,8 +8,8 @@ import pytest
 from feed_assets import Input, Late, feed_asset, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.orchestration.declare.presentation import INSTEAD, INSTEAD_OF_FOREIGN
-from feed_assets_tests.orchestration.harness_queries import verdict_of
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.harness_queries import verdict_of
 from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,

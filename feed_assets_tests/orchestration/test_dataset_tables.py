@@ -19,8 +19,8 @@ from feed_assets.settings import settings
 from feed_assets.sources import warehouse_events
 from feed_assets.testing import Given
 from feed_assets.warehouse import duck, load_state
-from feed_assets_tests.orchestration.harness_queries import check_results, status
 from feed_assets_tests.support.duckdb_holder import held_open
+from feed_assets_tests.support.harness_queries import check_results, status
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, later, raw_feed, sums_of
 from feed_assets_tests.support.warehouse_connection import opened

@@ -21,7 +21,7 @@ from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.ticks.overdue import late_partitions
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.harness_queries import check_results
 from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import SCHEMA, harness, rows
 

@@ -11,8 +11,8 @@ from feed_assets.feeds.write import CLAIMS
 from feed_assets.runs.services import utc_now
 from feed_assets.spark.scratch import make_scratch, scratch
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.orchestration.kept import keep, restore
+from feed_assets_tests.support.harness_queries import evaluate_orphans
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, THIRD_DAY, outcomes, rows, short
 
 

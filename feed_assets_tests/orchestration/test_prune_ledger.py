@@ -10,7 +10,7 @@ from feed_assets.ledger import event_store, old_rows, subscriptions, update_dura
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
+from feed_assets_tests.support.harness_queries import evaluate_orphans
 from feed_assets_tests.support.sum_projects import harness, raw_feed
 
 

@@ -9,7 +9,7 @@ from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.harness_queries import verdict_of
+from feed_assets_tests.support.harness_queries import verdict_of
 from feed_assets_tests.support.ledger_records import EFFECT, claim, new_run
 from feed_assets_tests.support.sum_projects import DAY, PICKED, RAW, SUMS, chain, inputs_of, outcomes, rows, short
 

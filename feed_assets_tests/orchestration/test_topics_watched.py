@@ -21,7 +21,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets.sources.topic_events import clients_for
-from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.harness_queries import check_results
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.kafka_topics import POISON, header
 from feed_assets_tests.support.servers import wait_until

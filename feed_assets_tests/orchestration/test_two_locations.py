@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import SparkUnavailable
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.failing_maker import Outage
-from feed_assets_tests.orchestration.harness_queries import evaluate_orphans, unread_feeds
+from feed_assets_tests.support.harness_queries import evaluate_orphans, unread_feeds
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import (
     DAY,

@@ -11,7 +11,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.undeclared import unknown_partitions
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.harness_queries import evaluate_orphans, unread_feeds
+from feed_assets_tests.support.harness_queries import evaluate_orphans, unread_feeds
 from feed_assets_tests.support.sum_projects import DAY, DAYS, RAW, SCHEMA, harness, raw_feed, rows, short, sums_of
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -15,7 +15,7 @@ from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.verify import Gone, verify_all
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.harness_queries import verdict_of
+from feed_assets_tests.support.harness_queries import verdict_of
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import DAY, PICKED, RAW, SUMS, chain, outcomes, requested, rows, short
 

@@ -18,7 +18,7 @@ from feed_assets.settings import settings
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import engine_of
-from feed_assets_tests.orchestration.harness_queries import check_results, status
+from feed_assets_tests.support.harness_queries import check_results, status
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.kafka_topics import MORE
 from feed_assets_tests.support.sum_projects import harness

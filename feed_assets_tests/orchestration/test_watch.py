@@ -10,7 +10,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
 from feed_assets_tests.orchestration.event_team import Team
-from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.harness_queries import check_results
 from feed_assets_tests.support.sum_projects import harness
 
 
