@@ -18,19 +18,19 @@ def upgrade() -> None:
         sa.Column("sequence", sa.BigInteger(), nullable=False, comment="number of the change in the log"),
         sa.Column("event", TEXT, nullable=False, comment="JSON: the CloudEvent"),
         sa.Column("due", UtcDateTime(), nullable=False, comment="when it is tried next"),
-        sa.Column("tries", sa.Integer(), nullable=False, comment="failed ones in a row, outages too"),
-        sa.Column("refusals", sa.Integer(), nullable=False, comment="failed ones that count"),
-        sa.Column("error", TEXT, comment="why the last try failed; NULL: it was not tried"),
-        sa.Column("is_down", sa.Boolean(), nullable=False, comment="whether the target gave no answer then"),
+        sa.Column("tries", sa.Integer(), nullable=False, comment="number of failed tries in a row, with outages"),
+        sa.Column("refusals", sa.Integer(), nullable=False, comment="number of refusals"),
+        sa.Column("error", TEXT, comment="why the last try failed; NULL before the first try"),
+        sa.Column("is_down", sa.Boolean(), nullable=False, comment="true if the target did not answer the last try"),
         sa.Column(
-            "is_dead", sa.Boolean(), nullable=False, comment="whether it waits for a person, and its lane with it"
+            "is_dead", sa.Boolean(), nullable=False, comment="true if it, and its lane with it, waits for a person"
         ),
         sa.PrimaryKeyConstraint("subscription", "lane", "sequence"),
     )
     op.create_table(
         "delivery_turn",
         sa.Column("subscription", TEXT, nullable=False),
-        sa.Column("holder", TEXT, nullable=False, comment="process that delivers"),
+        sa.Column("holder", TEXT, nullable=False, comment="the process that delivers"),
         sa.Column("until", UtcDateTime(), nullable=False, comment="when another process may deliver"),
         sa.PrimaryKeyConstraint("subscription"),
     )

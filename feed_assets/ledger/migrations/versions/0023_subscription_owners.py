@@ -14,8 +14,13 @@ def upgrade() -> None:
     op.create_table(
         "delivery_owner",
         sa.Column("subscription", TEXT, nullable=False),
-        sa.Column("location", TEXT, nullable=False, comment="code location; '': it has no name, such as in `run`"),
-        sa.Column("declaration", TEXT, nullable=False, comment="the declaration, to compare"),
-        sa.Column("seen", UtcDateTime(), nullable=False, comment="last tick with this declaration, to half a minute"),
+        sa.Column("location", TEXT, nullable=False, comment="code location; '' if it has no name, such as in `run`"),
+        sa.Column("declaration", TEXT, nullable=False, comment="the declaration, for comparison"),
+        sa.Column(
+            "seen",
+            UtcDateTime(),
+            nullable=False,
+            comment="time of the last tick with this declaration, within half a minute",
+        ),
         sa.PrimaryKeyConstraint("subscription"),
     )
