@@ -84,7 +84,10 @@ def groups_of(connection: sa.Connection, parent: Partition, least: int, *, by_si
 
 
 def _without_large(pins: Sequence[Pin]) -> list[Pin]:
-    """Return the batches after the last merged one that is larger than all later ones together, or else all."""
+    """Return the batches after the last large one, or all if none is large.
+
+    A batch is large if it was made of several and is larger than all later batches together.
+    """
     total = 0
     for number, each in reversed([*enumerate(pins)]):
         if is_range(each) and each.size > total:
@@ -154,8 +157,8 @@ class _Compaction:
 
         Raise NotAsDeclared if the batches had another count, and UpdateChanged if one was invalidated meanwhile.
 
-        Record the size and the number of files of the batches, and not those of the written files. So the compaction
-        does not change how much late data weighs.
+        Record the size and the number of files of the batches, and not those of the written files. Policies for late
+        data compare these two numbers, so a compaction does not look like a change of the input.
         """
         written = output.written
         with self.services.ledger.write() as connection:

@@ -88,8 +88,8 @@ class _Replacement:
     def _stage(self, output: Output) -> None:
         """Record the written files. Raise NotAsDeclared if they have other rows than the replaced update.
 
-        Record the size and the number of files of the replaced update, and not those of the written files. So the
-        compaction does not change how much late data weighs.
+        Record the size and the number of files of the replaced update, and not those of the written files. Policies for
+        late data compare these two numbers, so a compaction does not look like a change of the input.
         """
         written = output.written
         if (written.records, written.data_version) != (self.row.records, self.row.version):

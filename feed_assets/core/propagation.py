@@ -174,7 +174,9 @@ def _of(
     group: Sequence[Recorded],
     history: Sequence[tuple[Feed, int]],
 ) -> list[Propagation]:
-    """Return the propagations of one correlation id and partition key: one for each round of a pipeline.
+    """Return the propagations of one correlation id and partition key: one for each round (see `core.rounds`).
+
+    There may be several, because an id may pass through a pipeline again.
 
     If a table belongs to two pipelines, its event counts for only one of the pipelines: the one with a complete round,
     if there is such a round.

@@ -68,7 +68,7 @@ def _is_chosen(subscription: Subscription) -> sa.ColumnElement[bool]:
 
 
 def _is_old_batch() -> sa.ColumnElement[bool]:
-    """Return the condition that a change only says that an update, whose state is known, belongs to a batch."""
+    """Return the condition that a change only repeats an update's state, because it became known as a batch."""
     why = sa.func.coalesce(change.c.why, "")
     return (change.c.kind == log.UPDATE) & (change.c.before == change.c.after) & why.startswith(batch_partitions.JOINS)
 

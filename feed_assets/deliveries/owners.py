@@ -46,7 +46,10 @@ def check(ledger: Ledger, subscription: Subscription, location: str, now: dateti
 
 
 def refuse_live(connection: sa.Connection, name: str, now: datetime) -> None:
-    """Raise InvalidName if a code location declares a subscription now. It would begin anew, and miss changes."""
+    """Raise InvalidName if a code location still declares a subscription that is to be forgotten.
+
+    Its next tick would begin it anew, without the changes that were not delivered yet.
+    """
     owner = _owner(connection, name)
     if owner and now < owner.seen + LIVE_FOR:
         raise InvalidName(

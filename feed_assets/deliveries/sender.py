@@ -112,7 +112,10 @@ def _remove(ledger: Ledger, subscription: Subscription, group: Sequence[Delivery
 
 
 def _heads(ledger: Ledger, subscription: Subscription, clock: Clock) -> Iterator[Delivery]:
-    """Yield the first delivery of each lane that can be tried, until there is none. Of a view, yield only the first."""
+    """Yield the first delivery of each lane that can be tried, until there is none.
+
+    If the target is a `RefreshView`, all deliveries are one lane.
+    """
     name, one_lane = subscription.name, subscription.target.one_lane
     while True:
         with ledger.read() as connection:

@@ -52,7 +52,7 @@ def crashing(
 
 
 class _Turns:
-    """The child's part: the partitions that it reads, and the offset that each has reached."""
+    """The work of the child process: it reads partitions in turns, and notes the offset that it has reached in each."""
 
     def __init__(self, reader: Consumer, places: list[Place], offsets: list[int], until: float) -> None:
         self._reader, self._places, self._offsets, self._until = reader, places, offsets, until

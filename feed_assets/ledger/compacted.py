@@ -61,8 +61,8 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
     """Return the outputs that must be loaded again because a batch is lost, each with the reason as a text.
 
-    A lost batch has no valid update, and no valid range replaces it. Its last update was pruned, and no other batch has
-    read all of the same input.
+    A lost batch has no valid update, and no valid range (a batch made of several) has its rows. Its last update was
+    pruned, and no other batch has read all of the same input.
     """
     parents = sorted(at for at, row in newest.items() if row.partition != at)
     if not parents:

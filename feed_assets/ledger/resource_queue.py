@@ -173,7 +173,7 @@ def _note(
 
 
 def waiting(connection: sa.Connection, now: datetime) -> list[QueueEntry]:
-    """Return the requests that wait for resources. Skip requests that no process has checked for `FORGOTTEN`."""
+    """Return the requests that wait for resources. Skip those that no process has checked within `FORGOTTEN`."""
     rows = connection.execute(sa.select(allocation).where(allocation.c.target.is_(None), _looked_at(now)))
     return [
         QueueEntry(

@@ -40,7 +40,7 @@ def feeds(connection: sa.Connection) -> set[str]:
 
 
 def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
-    """Return the feeds without a live subscription, neither as reader nor as input.
+    """Return the feeds that no live subscription names, neither as the subscriber nor as the feed that it reads.
 
     A subscription is live if it has read every change from before the given time. Without a live one, the dataset was
     removed from the code, or its code location does not run. Cost: one index lookup for each subscription.

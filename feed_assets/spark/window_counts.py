@@ -57,7 +57,8 @@ class Counting:
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
-        Return None if the two times are too far apart, because then two windows may have the same number.
+        Return None if the two times are `SPAN` windows or more apart. Windows are numbered modulo `SPAN`, so two of
+        them might share one bin.
         """
         counts_by_part = self.exact_by_part(bins, first, last)
         return None if counts_by_part is None else counts_by_part.get(0, ())
