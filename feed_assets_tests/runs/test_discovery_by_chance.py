@@ -202,7 +202,7 @@ def test_a_discovery_that_is_shared_before_it_is_done_is_caught(history, monkeyp
     def too_soon(services: Services, location: str, appendable: Set[Feed]) -> SharedDiscovery:
         shared = begin(services, location, appendable)
         shared.add(RAW)
-        shared.record()
+        shared.record([])
         return shared
 
     monkeypatch.setattr(SharedDiscovery, "begin", too_soon)

@@ -81,7 +81,9 @@ def test_a_kill_in_a_migration_leaves_the_old_or_the_new_table(loader, stream, u
     if is_there:
         is_new = (at, is_after) == ("COMMIT", True)
         assert (loader.known(stream).schema_id == second) == is_new
-        assert rows_by_id(loader, stream) == ({1: expected, 2: new} if is_new else {1: old})
+        # The load of the new schema has the rows of the old one, too, if they fit into the changed table.
+        possible = [{1: expected, 2: new}, {2: new, 3: expected}] if is_new else [{1: old}]
+        assert rows_by_id(loader, stream) in possible
     loader.load(stream)
     assert rows_by_id(loader, stream) == {2: new, 3: expected}
 

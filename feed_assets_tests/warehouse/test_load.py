@@ -369,7 +369,7 @@ def test_load_waits_for_a_commit_under_way(loader, stream, schema):
     with ThreadPoolExecutor() as pool, opened(loader.engine) as other:
         other.execute("BEGIN")
         load_state.renew(other, loader.engine, loader.place.holder)
-        waits = pool.submit(load, loader.place, stream.name, known, run, stream.shape(schema))
+        waits = pool.submit(load, loader.place, stream.name, known, [run], stream.shape)
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         wait_until(lambda: bool(loader.ask(waiting)), "the next session to wait")
         load_state.write(
