@@ -117,13 +117,13 @@ def load(
 ) -> TopicState:
     """Load the chunks of groups that fit into one transaction into the table of their topic. Return its new state.
 
+    The caller has the number of groups from `fitting`, which refuses impossible changes before anything is copied.
     Raise WarehouseUnavailable if the stored positions differ from the positions in `state`. Raise WarehouseTaken,
     DiskFull, and errors of the warehouse and the chunks.
     """
     signals = [each for group in groups for each in group.signals]
     positions, topic_id = _positions(topic, state, signals), signals[0].signal.topic_id
     shapes = {each.schema_id: shape_of(each.schema_id) for each in groups}
-    _changes(place.engine, topic, state, shapes)  # Only for its errors, before anything is copied.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
             copies = load_files.fetch(place.board, groups, folder)
