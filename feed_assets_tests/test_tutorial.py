@@ -6,8 +6,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.settings import settings
+from feed_assets_tests.support.page_commands import run_pytest
 
 TEXT = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
@@ -52,14 +51,6 @@ def run(command: str) -> tuple[int, str]:
         return 0, ""
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S602
     return done.returncode, done.stdout
-
-
-def run_pytest(words: list[str]) -> tuple[int, str]:
-    """Run pytest in pytest; the inner one loads none of the outer plugins."""
-    said = StringIO()
-    with redirect_stdout(said):
-        code = pytest.main([*words, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"])
-    return int(code), said.getvalue()
 
 
 def is_said(line: str, found: str) -> bool:
