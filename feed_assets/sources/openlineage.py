@@ -18,7 +18,7 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 from feed_assets.core.errors import SinkRefused, SinkUnavailable
 from feed_assets.core.http_sessions import ListingAdapter, listing_session
 from feed_assets.core.message_words import excerpt
-from feed_assets.core.secrets import masked
+from feed_assets.core.secrets import cause, masked
 from feed_assets.core.setting_types import LINEAGE
 from feed_assets.core.time_limits import Opened, in_time
 from feed_assets.core.webhooks import is_outage
@@ -47,11 +47,11 @@ class OpenLineageSink:
             except SinkUnavailable as error:
                 error.failed_event = _in_short(number, event)
                 raise
-            except Exception as unexpected:
+            except Exception as unexpected:  # noqa: BLE001  Otherwise it would be tried at each tick, for ever.
                 kind = type(unexpected).__name__  # Its text may have secrets.
                 error = SinkRefused(f"an event was not sent, because of an unexpected {kind}: report it.")
                 error.failed_event = _in_short(number, event)
-                raise error from unexpected
+                raise error from cause(unexpected, self.url)
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:

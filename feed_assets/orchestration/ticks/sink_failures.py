@@ -44,7 +44,7 @@ def recorded(ledger: Ledger, name: str, before: Delivery | None, now: datetime) 
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # Any failed try has a pause, and is raised again.
         kind = DeliveryRefused if isinstance(error, SinkRefused) else DeliveryTargetDown
         event = (isinstance(error, SinkUnavailable) and error.failed_event) or {}
         with ledger.write() as connection:
