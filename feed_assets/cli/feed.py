@@ -239,8 +239,16 @@ def invalidate(
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
-    for each in _with_same_rows(board, feed_partition, update):  # After a kill between two updates, repeat the command.
-        write.invalidate(board, feed_partition, each, how=how.value)
+    done = set[str]()
+    # After a kill between two updates, repeat the command. A compaction that begins meanwhile adds another update.
+    while rest := [each for each in _with_same_rows(board, feed_partition, update) if each not in done]:
+        done.add(each := rest[0])
+        try:
+            write.invalidate(board, feed_partition, each, how=how.value)
+        except NoValidUpdate:
+            if each == update:
+                raise
+            continue  # A compaction that has written nothing yet. It looks at the update that it replaces again.
         report("invalidated", board, feed_partition, each)
     if held := batch_set.held_by(board, feed_partition):
         echo(

@@ -136,7 +136,7 @@ class _Compaction:
                 after = batch_sets.last_id(connection, self.parent)
             rewriting = Rewriting(self.services, run_id, self.parent, self.into, self.policy)
             update_id = rewriting.claim(after, partial(self._record, run_id))
-            rewriting.publish(update_id, updates, self._stage)
+            rewriting.publish(update_id, updates, stage=self._stage, confirm=self._read)
 
     def _record(self, run_id: str, connection: sa.Connection, update_id: str) -> None:
         now = self.services.now()
@@ -155,7 +155,7 @@ class _Compaction:
     def _stage(self, output: Output) -> None:
         """Record the row count and the batches' joint version.
 
-        Raise NotAsDeclared if the batches had another count, and UpdateChanged if one was invalidated meanwhile.
+        Raise NotAsDeclared if the batches had another count.
 
         Record the size and the number of files of the batches, and not those of the written files. Policies for late
         data compare these two numbers, so a compaction does not look like a change of the input.
@@ -171,4 +171,3 @@ class _Compaction:
             weight = {"size": sum(pin.size for pin in self.pins), "files": sum(pin.files for pin in self.pins)}
             claims.stage(connection, output.update, version_of(self.pins), records=written.records, **weight)
         self.services.on_step("statistics in the ledger")
-        self._read()

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.compaction.arrangement import ROW_GROUP, ROWS, Arrangement
 from feed_assets.core.compact import Compact
+from feed_assets.core.errors import NoValidUpdate, UpdateChanged
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import BY_HAND
 from feed_assets.feeds import write
@@ -40,23 +41,44 @@ class Rewriting:
         services.on_step("claimed in the ledger")
         return update_id
 
-    def publish(self, update_id: str, read: Sequence[Update], stage: Callable[[Output], None]) -> Output:
+    def publish(
+        self,
+        update_id: str,
+        read: Sequence[Update],
+        *,
+        stage: Callable[[Output], None],
+        confirm: Callable[[], None],
+    ) -> Output:
         """Write the rows of some updates, and publish them. `stage` records their facts, or raises if they are wrong.
 
-        After a kill, `reconcile` publishes the update if it has its manifest, and sweeps it otherwise.
+        `confirm` raises an error if one of the updates is no longer valid. After a kill, `reconcile` publishes the new
+        update if it has its manifest and all updates are still valid, and sweeps it otherwise.
         """
         services = self.services
         with services.maker().make(self._task(read), services.board) as rows:
             output = Output(self.into, update_id, rows.write(self.into, update_id))
             services.on_step("parts written")
             stage(output)
+            confirm()
         write.seal(services.board, self.into, update_id, output.written.files)
         services.on_step("manifest written")
+        self._confirm_again(update_id, confirm)
         with services.ledger.change() as connection:
             update_changes.publish(connection, self.into, update_id, services.now())
             runs.end(connection, self.run_id, updates.PUBLISHED, services.now(), None)
         services.on_step("published")
         return output
+
+    def _confirm_again(self, update_id: str, confirm: Callable[[], None]) -> None:
+        """Withdraw the manifest if a read update became invalid before the manifest was there.
+
+        Whoever invalidates an update after that finds the claim in the ledger, and invalidates the new update, too.
+        """
+        try:
+            confirm()
+        except (NoValidUpdate, UpdateChanged):
+            write.invalidate(self.services.board, self.into, update_id)
+            raise
 
     def _task(self, read: Sequence[Update]) -> Task:
         """Return the task that copies all rows."""

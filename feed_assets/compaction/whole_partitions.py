@@ -5,6 +5,7 @@ without a manifest. Readers get the old update until the manifest exists, and th
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -74,16 +75,13 @@ class _Replacement:
         partition = self.row.partition
         rewriting = Rewriting(self.services, self.run_id, partition, partition, self.policy)
         update_id = rewriting.claim(self.row.id, self._record)
-        output = rewriting.publish(update_id, [self.update], self._check_and_stage)
+        confirm = partial(self._confirm, update_id)
+        output = rewriting.publish(update_id, [self.update], stage=self._stage, confirm=confirm)
         files = len(self.update.files), len(output.written.files)
         return CompactedPartition(partition, self.row.id, update_id, *files)
 
     def _record(self, connection: sa.Connection, update_id: str) -> None:
         compacted_partitions.claim(connection, self.row, update_id, self.run_id, self.services.now())
-
-    def _check_and_stage(self, output: Output) -> None:
-        self._stage(output)
-        self._refuse_others()
 
     def _stage(self, output: Output) -> None:
         """Record the written files. Raise NotAsDeclared if they have other rows than the replaced update.
@@ -103,15 +101,13 @@ class _Replacement:
             claims.stage(connection, output.update, written.data_version, **weight)
         self.services.on_step("statistics in the ledger")
 
-    def _refuse_others(self) -> None:
-        """Raise UpdateChanged unless the replaced update is still the newest valid one.
-
-        If the replaced update becomes invalid after this check, the ledger finds that the new update was made from an
-        invalid one. Then the partition is built again.
-        """
-        newest = read.latest(self.services.board, self.row.partition).update
-        if newest is None or newest.id != self.row.id:
+    def _confirm(self, update_id: str) -> None:
+        """Raise NoValidUpdate or UpdateChanged unless the replaced update is valid and only the new one is newer."""
+        board, row = self.services.board, self.row
+        read.named(board, row.partition, row.id)
+        newest = read.latest(board, row.partition).update
+        if newest is None or newest.id not in (row.id, update_id):
             raise UpdateChanged(
-                f"{self.row.partition}: {self.row.id} is no longer the newest valid update. Nothing is published; the "
-                "next compaction takes the newest update."
+                f"{row.partition}: {row.id} is no longer the newest valid update. Nothing is published; the next "
+                "compaction takes the newest update."
             )

@@ -122,6 +122,15 @@ def claim(
         claims.consume(connection, (into, update_id), pin, is_input=False)
 
 
+def replaced(connection: sa.Connection, row: updates.UpdateRow) -> list[Pin]:
+    """Return the pins of the updates whose rows a compacted update has. Return [] for an update of a build."""
+    if row.origin != updates.COMPACTED:
+        return []
+    of_update = (consumed.c.feed == str(row.partition.feed)) & (consumed.c.partition == row.partition.key)
+    rows = connection.execute(sa.select(consumed).where(of_update, consumed.c.id == row.id, ~consumed.c.is_input))
+    return [*map(updates.pin_of, rows)]
+
+
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
     """Return one pin for each partition of an event table, with a slice that covers all its pins.
 

@@ -65,9 +65,12 @@ def _copy_pins(connection: sa.Connection, replaced: updates.UpdateRow, update_id
 
 
 def valid_with_same_rows(connection: sa.Connection, partition: Partition, update_id: str) -> list[str]:
-    """Return an update and the published updates with the same rows. Newest first."""
-    published = _in_state(connection, partition, update_id, updates.PUBLISHED)
-    return sorted({update_id, *published}, reverse=True)
+    """Return an update and the other published updates with the same rows. Newest first.
+
+    Claimed updates are returned, too, because a compaction in progress may be about to publish them.
+    """
+    may_be_valid = _in_state(connection, partition, update_id, updates.PUBLISHED, updates.CLAIMED)
+    return sorted({update_id, *may_be_valid}, reverse=True)
 
 
 def invalid_with_same_rows(connection: sa.Connection, partition: Partition, update_id: str) -> list[str]:
@@ -75,9 +78,9 @@ def invalid_with_same_rows(connection: sa.Connection, partition: Partition, upda
     return [each for each in _in_state(connection, partition, update_id, updates.INVALIDATED) if each != update_id]
 
 
-def _in_state(connection: sa.Connection, partition: Partition, update_id: str, state: str) -> list[str]:
+def _in_state(connection: sa.Connection, partition: Partition, update_id: str, *states: str) -> list[str]:
     rows = [updates.find(connection, partition, each) for each in with_same_rows(connection, partition, update_id)]
-    return [row.id for row in rows if row and row.state == state]
+    return [row.id for row in rows if row and row.state in states]
 
 
 def replaced_by(connection: sa.Connection, row: updates.UpdateRow) -> list[str]:

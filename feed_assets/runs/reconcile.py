@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from feed_assets.core.attempts import ABANDONED
-from feed_assets.core.errors import BlackboardError
+from feed_assets.core.errors import BlackboardError, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, AttemptStatus, Treatment
-from feed_assets.ledger import claims, runs, tainted, update_changes, updates
+from feed_assets.feeds import read
+from feed_assets.ledger import claims, compacted, runs, tainted, update_changes, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.states import backfills
 from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, OrphanAction, contents_of
@@ -45,7 +46,7 @@ class FinishedRun:
         ]
         return (
             *finished,
-            *(OrphanAction(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept),
+            *(OrphanAction(SWEPT, row.partition, row.id, f"it is not valid; {ended}") for row in self.swept),
         )
 
 
@@ -103,7 +104,9 @@ def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) ->
 
     Both are done at once, because the run that wrote the claims has ended, or is ending now.
     """
-    published = tuple(row for row in claimed if _fate(services, row) is Treatment.FINISH)
+    published = tuple(
+        row for row in claimed if _fate(services, row) is Treatment.FINISH and not _is_taken_back(services, row)
+    )
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:
         services.board.sweep(f"{row.partition.path}/{row.id}")
@@ -113,3 +116,15 @@ def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) ->
 def _fate(services: Services, row: updates.UpdateRow) -> Treatment:
     contents, _ = contents_of(services, row.partition, row.id)
     return RULES[AttemptStatus.GIVEN_UP][contents]
+
+
+def _is_taken_back(services: Services, row: updates.UpdateRow) -> bool:
+    """Return whether an update that a compaction replaces was invalidated before the new manifest was there."""
+    with services.ledger.read() as connection:
+        pins = compacted.replaced(connection, row)
+    try:
+        for pin in pins:
+            read.named(services.board, pin.partition, pin.update_id)
+    except NoValidUpdate:
+        return True
+    return False
