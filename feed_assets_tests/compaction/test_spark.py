@@ -1,19 +1,21 @@
 """Compaction on Spark: few files with sorted rows, the same digest, and windows that stay as they were."""
 
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from feed_assets import Compact, Completeness, compacted_copy, feed_asset, foreign_feed, report_state
+from feed_assets import Compact, Completeness, Late, Wait, compacted_copy, feed_asset, foreign_feed, report_state
 from feed_assets.compaction import rewriting
 from feed_assets.compaction.arrangement import Arrangement
 from feed_assets.compaction.whole_partitions import compact_partition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.stores import local_root
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import window_queries
@@ -154,3 +156,32 @@ def test_a_compacted_copy_of_a_foreign_feed_has_its_rows_sorted_in_few_files(spa
     [table] = files_of(world, COPY)
     assert table["at"].to_pylist() == sorted(table["at"].to_pylist())
     assert table.num_rows == 24
+
+
+def test_pushed_batches_are_copied_after_their_hour_and_again_when_enough_late_ones_came(spark):
+    hours, key = dg.HourlyPartitionsDefinition(f"{DAY}-00:00", end_date=f"{DAY}-01:00"), f"{DAY}-00:00"
+    raw = foreign_feed(
+        RAW, schema="id int, at timestamp", event_time="at", format="json", partitions_def=hours, intake="push"
+    )
+    wait, late = Wait(delay=timedelta(minutes=10)), Late(files=2)
+    copy = compacted_copy(raw, COPY, sort_by=("id",), wait=wait, late=late)
+    world = harness(raw, copy, maker=None, now=lambda: STARTS[1] + timedelta(minutes=5))
+
+    def push(*ids: int) -> list[int] | None:
+        """Push a batch of each row, run what is due, and return the ids of a new copy."""
+        for each in ids:
+            line = json.dumps({"id": each, "at": f"{DAY}T00:30:00Z"}).encode()
+            batch = Partition(Feed.parse(RAW), key).batch(f"r-{each}")
+            publish(Services.of(settings()), BatchContent(batch, {"events.json": line + b"\n"}), "a receiver")
+        ran = world.run_until_idle()
+        assert all(run.succeeded for run in ran)
+        return [row["id"] for row in world.rows(COPY, key)] if ran else None
+
+    assert push(3, 1, 2) is None, "the hour ended five minutes ago"
+    world.now = lambda: STARTS[1] + timedelta(minutes=10)
+    assert push() == [1, 2, 3]
+    assert push(0) is None, "one late batch is too few"
+    assert push(4) == [0, 1, 2, 3, 4]
+    with open_ledger(settings().ledger).read() as connection:
+        recorded = updates.recorded(connection, Partition(Feed.parse(COPY), key), world.newest(COPY, key))
+    assert len(recorded.files) == 1

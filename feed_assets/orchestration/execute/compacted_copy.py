@@ -6,8 +6,11 @@ import dagster as dg
 
 from feed_assets.core.compact import check_sort_by
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.late_policy import Late
+from feed_assets.core.retention import Retention
 from feed_assets.core.schemas import column_names
 from feed_assets.core.typed import typed
+from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign
 from feed_assets.orchestration.declare.input_specs import Input
 from feed_assets.orchestration.execute.assets import feed_asset
@@ -18,7 +21,13 @@ if TYPE_CHECKING:
 
 @typed
 def compacted_copy(
-    source: dg.AssetSpec | dg.AssetsDefinition, feed: str, *, sort_by: tuple[str, ...] = ()
+    source: dg.AssetSpec | dg.AssetsDefinition,
+    feed: str,
+    *,
+    sort_by: tuple[str, ...] = (),
+    wait: Wait | None = None,
+    late: Late | None = None,
+    retention: Retention | None = None,
 ) -> dg.AssetsDefinition:
     """Declare a dataset with the rows of another team's feed in few large files.
 
@@ -29,6 +38,9 @@ def compacted_copy(
         source: The feed, as `foreign_feed` returns it.
         feed: Name and version of the copy, such as `shop/raw_compacted/v1.0`.
         sort_by: The columns by which the rows are sorted. By default they have no order.
+        wait: When a partition is first copied, for example some minutes after its end. Needs partitions of time.
+        late: Rules that decide which late data are worth another copy; by default all late data are.
+        retention: History of the copy that the job `prune` keeps; by default all of it.
 
     Returns:
         The assets of the copy and its rejects.
@@ -54,6 +66,9 @@ def compacted_copy(
         inputs={"rows": read},
         partitions_def=read.spec.partitions_def,
         description=f"The rows of {read.spec.key.to_user_string()} in few large files.",
+        wait=wait,
+        late=late,
+        retention=retention,
         code_version=f"compacted copy by {', '.join(sort_by) or 'no column'}",
     )
     return declare(copied)
