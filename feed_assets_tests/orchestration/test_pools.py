@@ -1,20 +1,12 @@
 """Runs of a pool: Dagster's daemon starts at most its limit, and the waiting ones are not requested again."""
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.execution.api import execute_run
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
-from dagster._core.run_coordinator import SubmitRunContext
-from dagster._core.test_utils import MockedRunLauncher
-from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from feed_assets import feed_asset, foreign_feed, with_automation
-from feed_assets.cli.loaded_location import prepare
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, runs
 from feed_assets.ledger.database import open_ledger
@@ -22,6 +14,7 @@ from feed_assets.orchestration.decide.run_blocks import PARTITION
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.support.command_output import printed
+from feed_assets_tests.support.run_queue import RunQueue, queued_instance
 from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
@@ -37,11 +30,6 @@ from feed_assets_tests.support.sum_projects import (
 )
 
 ALL = [DAY, NEXT_DAY, THIRD_DAY]
-WARM = """  module: feed_assets.orchestration.launcher.warm
-  class: WarmRunLauncher"""
-MOCKED = """  module: dagster._core.test_utils
-  class: MockedRunLauncher"""
-
 raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
 
 
@@ -53,49 +41,30 @@ def sums(raw):
 defs = with_automation(dg.Definitions(assets=[raw, sums]))
 
 
-class Queue:
-    """The queue of an instance with our dagster.yaml. A test decides when a launched run begins."""
+class Queue(RunQueue):
+    """The queue with runs of the dataset."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
-        self.instance, self.daemon = instance, QueuedRunCoordinatorDaemon(1)
+        super().__init__(instance)
         self.most = 0
         self.assets = {dg.AssetKey(name.split("/")) for name in BOTH}
         self.job = defs.resolve_implicit_global_asset_job_def().get_subset(asset_selection=self.assets)
 
-    @property
-    def launched(self) -> list[dg.DagsterRun]:
-        launcher: Any = self.instance.run_launcher
-        assert isinstance(launcher, MockedRunLauncher)
-        return launcher.queue()
+    def put_partition(self, partition: str) -> None:
+        self.put(self.job, {PARTITION: partition}, asset_selection=self.assets)
 
-    def put(self, partition: str) -> None:
-        """Submit a run as a sensor's daemon does for a request."""
-        origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "here").get_job_origin(self.job.name)
-        more: Any = {"asset_selection": self.assets, "remote_job_origin": origin}
-        run = self.instance.create_run_for_job(self.job, tags={PARTITION: partition}, **more)
-        self.instance.run_coordinator.submit_run(SubmitRunContext(run, workspace=None))  # pyright: ignore[reportArgumentType]
-
-    def turn(self) -> list[str]:
+    def turn_partitions(self) -> list[str]:
         """Run one iteration of the daemon, and return the partitions whose runs it launched."""
-        before, workspace = (
-            len(self.launched),
-            SimpleNamespace(instance=self.instance, create_request_context=lambda: None),
-        )
-        for _ in self.daemon.run_iteration(workspace):  # pyright: ignore[reportArgumentType]
-            pass
+        launched = self.turn()
         self.most = max(self.most, len(self.of(dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)))
-        return sorted(run.tags[PARTITION] for run in self.launched[before:])
+        return sorted(run.tags[PARTITION] for run in launched)
 
     def of(self, *statuses: dg.DagsterRunStatus) -> list[str]:
         found = self.instance.get_runs(dg.RunsFilter(statuses=[*statuses]))
         return sorted(run.tags[PARTITION] for run in found)
 
     def build(self, number: int) -> bool:
-        """Run the launched run of this number to its end."""
-        run = self.instance.get_run_by_id(self.launched[number].run_id)
-        assert run
-        execute_run(InMemoryJob(self.job), run, self.instance)
-        return self.instance.get_run_by_id(run.run_id).is_success
+        return self.execute(self.job, number)
 
 
 @pytest.fixture
@@ -107,15 +76,13 @@ def during() -> list[Any]:
 @pytest.fixture
 def world(home, during):
     """Build three dates, and drop late data for them."""
-    config = prepare(home) / "dagster.yaml"
-    config.write_text(config.read_text().replace(WARM, MOCKED))
 
     def give(task):
         for act in during:
             act()
         return given(task)
 
-    with Harness(defs, instance=dg.DagsterInstance.get(), maker=PlainMaker(give)) as made:
+    with Harness(defs, instance=queued_instance(home), maker=PlainMaker(give)) as made:
         for numbers in ((1,), (1, 2)):
             made.run_until_idle()
             for day in ALL:
@@ -138,18 +105,18 @@ def queue_of(world: Harness, limit: int | None) -> Queue:
     requested = late(world)
     assert requested == ALL
     for partition in requested:
-        queue.put(partition)
+        queue.put_partition(partition)
     return queue
 
 
 @pytest.mark.parametrize("limit", [2, None])
 def test_a_pool_limits_how_many_late_dates_are_built_at_once(world, during, limit):
     queue = queue_of(world, limit)
-    assert queue.turn() == ALL[: limit or 3]
-    during.append(queue.turn)
+    assert queue.turn_partitions() == ALL[: limit or 3]
+    during.append(queue.turn_partitions)
     for number in range(len(ALL)):
         assert queue.build(number)
-        queue.turn()
+        queue.turn_partitions()
     assert (queue.most, queue.of(dg.DagsterRunStatus.QUEUED)) == (limit or 3, [])
     assert [len(world.reported("t/sums", day)) for day in ALL] == [2, 2, 2]
     assert late(world) == []
@@ -157,7 +124,7 @@ def test_a_pool_limits_how_many_late_dates_are_built_at_once(world, during, limi
 
 def test_a_run_that_waits_for_its_pool_is_not_requested_again_and_shown_as_queued(world):
     queue = queue_of(world, 2)
-    queue.turn()
+    queue.turn_partitions()
     assert queue.of(dg.DagsterRunStatus.QUEUED) == [THIRD_DAY]
     later(world, timedelta(hours=1))
     assert late(world) == []
