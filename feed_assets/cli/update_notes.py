@@ -28,14 +28,16 @@ def history(board: "Blackboard", partition: Partition, *, is_ours: bool) -> tupl
     return tuple(each.model_copy(update={"compacted_from": replaced.get(each.id, "")}) for each in updates)
 
 
-def compaction(connection: "Connection", newest: "UpdateRow | None") -> list[str]:
-    """Return a note about what the newest update of a partition was compacted from, if it is a compaction."""
+def compaction(connection: "Connection", output: Partition, newest: "UpdateRow | None") -> list[str]:
+    """Return notes about what the newest update of a partition was compacted from, and about a failed compaction."""
+    from feed_assets.compaction.due_partitions import failure
     from feed_assets.ledger import compacted_partitions, updates
 
+    failures = [reason] if (reason := failure(connection, output)) else []
     if newest is None or newest.origin != updates.COMPACTED:
-        return []
+        return failures
     replaced = compacted_partitions.replaced_updates(connection, newest.partition).get(newest.id, "older batches")
-    return [f"its update {newest.id} was compacted from {replaced}, with the same rows"]
+    return [f"its update {newest.id} was compacted from {replaced}, with the same rows", *failures]
 
 
 def went_without(update: Update, *, is_ours: bool) -> tuple[tuple[str, ...], int]:

@@ -11,6 +11,7 @@ from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import DONE
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import first_line
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, compacted, compacted_partitions, runs, updates
 from feed_assets.ledger.states.window_queries import stored_windows
@@ -68,6 +69,20 @@ def _with_batches(connection: sa.Connection, feed: Feed, policy: Compact) -> lis
 def _was_interrupted(connection: sa.Connection, partition: Partition, now: datetime) -> bool:
     last = runs.last(connection, partition)
     return last is not None and last.state == ABANDONED and last.ended is not None and now < last.ended + PAUSE
+
+
+def failure(connection: sa.Connection, partition: Partition) -> str:
+    """Return why the last run of a partition, a compaction, failed, and when it is tried again. Return '' otherwise."""
+    last = runs.last(connection, partition)
+    if (
+        last is None
+        or last.ended is None
+        or last.state != ABANDONED
+        or not compacted.was_compaction(connection, last.id)
+    ):
+        return ""
+    again = f"{last.ended + PAUSE:%Y-%m-%d %H:%M} UTC"
+    return f"its last compaction failed and is not tried again before {again}: {first_line(last.reason or '')}"
 
 
 def _complete(

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.compaction.arrangement import ROW_GROUP, ROWS, Arrangement
 from feed_assets.core.compact import Compact
-from feed_assets.core.errors import NoValidUpdate, UpdateChanged
+from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import BY_HAND
 from feed_assets.feeds import write
@@ -51,8 +51,8 @@ class Rewriting:
     ) -> Output:
         """Write the rows of some updates, and publish them. `stage` records their facts, or raises if they are wrong.
 
-        `confirm` raises an error if one of the updates is no longer valid. After a kill, `reconcile` publishes the new
-        update if it has its manifest and all updates are still valid, and sweeps it otherwise.
+        `confirm` raises UpdateChanged if one of the updates is no longer valid. After a kill, `reconcile` publishes the
+        new update if it has its manifest and all updates are still valid, and sweeps it otherwise.
         """
         services = self.services
         with services.maker().make(self._task(read), services.board) as rows:
@@ -76,7 +76,7 @@ class Rewriting:
         """
         try:
             confirm()
-        except (NoValidUpdate, UpdateChanged):
+        except UpdateChanged:
             write.invalidate(self.services.board, self.into, update_id)
             raise
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from feed_assets.compaction import blocking
 from feed_assets.compaction.rewriting import Rewriting
 from feed_assets.core.compact import Compact
-from feed_assets.core.errors import NotAsDeclared, UpdateChanged
+from feed_assets.core.errors import NotAsDeclared, NoValidUpdate, UpdateChanged
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import read
 from feed_assets.ledger import claims, compacted_partitions, runs, updates
@@ -102,10 +102,13 @@ class _Replacement:
         self.services.on_step("statistics in the ledger")
 
     def _confirm(self, update_id: str) -> None:
-        """Raise NoValidUpdate or UpdateChanged unless the replaced update is valid and only the new one is newer."""
+        """Raise UpdateChanged unless the replaced update is valid, and no other update than the new one is newer."""
         board, row = self.services.board, self.row
-        read.named(board, row.partition, row.id)
-        newest = read.latest(board, row.partition).update
+        try:
+            read.named(board, row.partition, row.id)
+            newest = read.latest(board, row.partition).update
+        except NoValidUpdate as error:
+            raise UpdateChanged(f"{error} Nothing is published.") from error
         if newest is None or newest.id not in (row.id, update_id):
             raise UpdateChanged(
                 f"{row.partition}: {row.id} is no longer the newest valid update. Nothing is published; the next "

@@ -122,6 +122,12 @@ def claim(
         claims.consume(connection, (into, update_id), pin, is_input=False)
 
 
+def was_compaction(connection: sa.Connection, run_id: str) -> bool:
+    """Return whether a run claimed an update for a compaction."""
+    claimed = (update.c.run == run_id) & (update.c.origin == updates.COMPACTED)
+    return connection.execute(sa.select(sa.exists().where(claimed))).scalar_one()
+
+
 def replaced(connection: sa.Connection, row: updates.UpdateRow) -> list[Pin]:
     """Return the pins of the updates whose rows a compacted update has. Return [] for an update of a build."""
     if row.origin != updates.COMPACTED:

@@ -1,6 +1,7 @@
 """`feed-assets feed compact`: the job's compaction by hand, without a wait for complete windows."""
 
 import json
+import re
 import sys
 from importlib import import_module
 
@@ -9,6 +10,8 @@ import pytest
 from feed_assets import Compact
 from feed_assets.cli import compact_command, main
 from feed_assets.compaction.due_partitions import due
+from feed_assets.compaction.whole_partitions import compact_partition
+from feed_assets.core.errors import NotAsDeclared
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, quality, runs
@@ -16,7 +19,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
-from feed_assets.testing import PlainMaker
+from feed_assets.testing import Given, PlainMaker
 from feed_assets_tests.support import appended_world, sum_projects
 from feed_assets_tests.support.appended_world import OUTPUT, SALES, compacted_rows, held
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, UNLUCKY, chain, rows
@@ -108,7 +111,12 @@ def test_show_and_explain_name_the_update_that_was_compacted(command):
         assert {each["id"]: each["compacted_from"] for each in history} == {after: before, before: ""}
     reason = json.loads(command(world, SUMS, DAY, "--json", of=["explain"])[1])["reason"]
     assert f"its update {after} was compacted from {before}, with the same rows" in reason
-    assert "compacted" not in command(world, SUMS, NEXT_DAY, of=["explain"])[1]
+    assert "compact" not in command(world, SUMS, NEXT_DAY, of=["explain"])[1]
+    wrong = Services.of(settings(), lambda: PlainMaker(lambda task: Given([{"k": "a", "n": 4}])))
+    with pytest.raises(NotAsDeclared):
+        compact_partition(wrong, BOTH[1], SORTED)
+    reason = json.loads(command(world, SUMS, NEXT_DAY, "--json", of=["explain"])[1])["reason"]
+    assert re.search(r"compaction failed and is not tried again before 20.* UTC: .*the compaction has 1 rows", reason)
 
 
 def test_blocked_partitions_are_left_out_by_hand_and_by_the_job(command):

@@ -12,7 +12,7 @@ from feed_assets import Compact
 from feed_assets.cli import main
 from feed_assets.compaction.batches import compact
 from feed_assets.compaction.whole_partitions import compact_partition
-from feed_assets.core.errors import NoValidUpdate, UpdateChanged
+from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.ledger import compacted_partitions
@@ -62,7 +62,7 @@ def compact_whole(step, dies, update_id):
     during = services(step=step, during=lambda: invalidate(update_id), dies=dies)
     try:
         compact_partition(during, OUTPUT, Compact(sort_by=("k",), files=1))
-    except (NoValidUpdate, UpdateChanged):
+    except UpdateChanged:
         os._exit(3)
 
 
@@ -72,7 +72,7 @@ def compact_batches(step, dies, batch, update_id):
     during = services(compacted_rows, step, lambda: write.invalidate(board, batch, update_id), dies)
     try:
         compact(during, appended_world.OUTPUT, 2, apply=True)
-    except (NoValidUpdate, UpdateChanged):
+    except UpdateChanged:
         os._exit(3)
 
 
