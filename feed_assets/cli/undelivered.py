@@ -38,6 +38,7 @@ class BacklogView(View):
     waiting: int | None
     dead: int
     since: str
+    last_tick: datetime | None
     error: str | None
 
 

@@ -21,7 +21,7 @@ from feed_assets.core.errors import (
     FeedAssetsError,
     in_short,
 )
-from feed_assets.deliveries import positions
+from feed_assets.deliveries import owners, positions
 from feed_assets.ledger.database import insert_into, insert_missing
 from feed_assets.ledger.tables import delivery, delivery_turn
 
@@ -61,7 +61,8 @@ class Delivery:
 class Backlog:
     """The deliveries of one subscription that its target has not accepted yet. `since` is in UTC.
 
-    `waiting` is None for a sink or an alert channel: the log, or the alerts, show what waits for it.
+    `waiting` is None for a sink or an alert channel: the log, or the alerts, show what waits for it. `last_tick` (UTC) is
+    about when a code location last declared the subscription: its tick, to half a minute.
     """
 
     subscription: str
@@ -69,6 +70,7 @@ class Backlog:
     waiting: int | None
     dead: int
     since: str
+    last_tick: datetime | None
     error: str | None
 
 
@@ -192,7 +194,8 @@ def backlogs(connection: sa.Connection) -> list[Backlog]:
 def _backlog(connection: sa.Connection, name: str, waiting: int, dead: int) -> Backlog:
     kind, since = kind_of(name), _oldest(connection, name) if waiting else ""
     count = waiting if kind == "subscription" else None
-    return Backlog(name, kind, waiting=count, dead=dead, since=since, error=_error(connection, name))
+    last_tick, error = owners.last_tick(connection, name), _error(connection, name)
+    return Backlog(name, kind, waiting=count, dead=dead, since=since, last_tick=last_tick, error=error)
 
 
 def _oldest(connection: sa.Connection, name: str) -> str:

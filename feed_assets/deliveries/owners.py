@@ -59,6 +59,12 @@ def refuse_live(connection: sa.Connection, name: str, now: datetime) -> None:
         )
 
 
+def last_tick(connection: sa.Connection, name: str) -> datetime | None:
+    """Return when a code location last recorded that it declares a subscription (UTC). Return None for a sink."""
+    owner = _owner(connection, name)
+    return owner.seen if owner else None
+
+
 def _owner(connection: sa.Connection, name: str) -> sa.Row[tuple[str, str, str, datetime]] | None:
     return connection.execute(sa.select(delivery_owner).where(delivery_owner.c.subscription == name)).one_or_none()
 

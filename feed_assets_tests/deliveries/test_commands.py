@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.core.delivery_targets import Statement, Subscription
 from feed_assets.core.errors import DeliveryRefused, DeliveryTargetDown, InvalidName
 from feed_assets.core.feeds import Feed
-from feed_assets.deliveries import outbox, positions
+from feed_assets.deliveries import outbox, owners, positions
 from feed_assets.deliveries.outbox import Delivery
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
@@ -96,7 +97,10 @@ def waiting(ledger):
 def test_the_list_shows_what_waits_for_each_subscription_and_for_a_person(ledger):
     (row,) = run("ls")
     assert (row["subscription"], row["waiting"], row["dead"]) == ("cache", 3, 2)
-    assert row["since"] == "2026-01-01T00:00:01+00:00"
+    assert (row["since"], row["last_tick"]) == ("2026-01-01T00:00:01+00:00", None)
+    declared = Subscription("cache", Feed.parse("t/sums/v1.0"), ("published",), Statement("SELECT 1", "main"))
+    owners.check(ledger, declared, "shop", NOW)
+    assert run("ls")[0]["last_tick"] == "2026-01-01T00:00:00Z"
     assert [(each["partition"], each["person"], each["error"]) for each in run("ls", "cache")] == [
         ("2026-01-01", True, "it answered with 404."),
         ("2026-01-02", True, "it answered with 404."),
