@@ -47,7 +47,7 @@ class Rewriting:
         read: Sequence[Update],
         *,
         stage: Callable[[Output], None],
-        confirm: Callable[[], None],
+        confirm: Callable[[], object],
     ) -> Output:
         """Write the rows of some updates, and publish them. `stage` records their facts, or raises if they are wrong.
 
@@ -69,7 +69,7 @@ class Rewriting:
         services.on_step("published")
         return output
 
-    def _confirm_again(self, update_id: str, confirm: Callable[[], None]) -> None:
+    def _confirm_again(self, update_id: str, confirm: Callable[[], object]) -> None:
         """Withdraw the manifest if a read update became invalid before the manifest was there.
 
         Whoever invalidates an update after that finds the claim in the ledger, and invalidates the new update, too.

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from feed_assets.core.delivery_targets import Subscription
 from feed_assets.core.feeds import Partition
 from feed_assets.core.sub_partitions import ALL
-from feed_assets.ledger import batch_partitions, log, updates
-from feed_assets.ledger.tables import change, update
+from feed_assets.ledger import batch_partitions, increment_base, log, updates
+from feed_assets.ledger.tables import change, consumed, update
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,18 @@ def _is_old_batch() -> sa.ColumnElement[bool]:
 
 
 def _is_compaction() -> sa.ColumnElement[bool]:
-    """Return the condition that a compaction has published an update, with the rows of the update it replaces."""
+    """Return the condition that a change concerns an update that a compaction wrote, and changes no rows.
+
+    Such an update has the rows of the updates it replaces. While the replaced update of a whole partition is there, its
+    own changes are delivered instead. A range is different: it may have rows of a batch that is invalid now.
+    """
     its_update = (update.c.feed == change.c.feed) & (update.c.partition == change.c.partition)
     its_update &= (update.c.id == change.c.subject) & (update.c.origin == updates.COMPACTED)
     is_new = sa.func.coalesce(change.c.before, updates.CLAIMED) == updates.CLAIMED
-    return (change.c.kind == log.UPDATE) & is_new & sa.exists().where(its_update).correlate(change)
+    replaced = update.alias()
+    its_base = (consumed.c.feed == change.c.feed) & (consumed.c.partition == change.c.partition)
+    its_base &= (consumed.c.id == change.c.subject) & increment_base.ADDS_TO
+    its_base &= (replaced.c.feed == consumed.c.feed) & (replaced.c.partition == consumed.c.partition)
+    its_base &= (replaced.c.id == consumed.c.position) & (replaced.c.state != updates.PRUNED)
+    has_base = sa.exists().where(its_base).correlate(change)
+    return (change.c.kind == log.UPDATE) & sa.exists().where(its_update).correlate(change) & (is_new | has_base)

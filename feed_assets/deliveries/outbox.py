@@ -61,8 +61,8 @@ class Delivery:
 class Backlog:
     """The deliveries of one subscription that its target has not accepted yet. `since` is in UTC.
 
-    `waiting` is None for a sink or an alert channel: the log, or the alerts, show what waits for it. `last_tick` (UTC) is
-    about when a code location last declared the subscription: its tick, to half a minute.
+    `waiting` is None for a sink or an alert channel: the log, or the alerts, show what waits for it. `last_tick`
+    (UTC) is the last tick of a code location that declares the subscription, to half a minute.
     """
 
     subscription: str

@@ -346,6 +346,12 @@ REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
         ),
         (DAYS, dg.StaticPartitionsDefinition(["2021-01-01", "all"]), None),
         (dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}), REGIONS, None),
+        (
+            dg.MultiPartitionsDefinition({"at": dg.HourlyPartitionsDefinition("2021-01-01-00:00"), "region": REGIONS}),
+            dg.MultiPartitionsDefinition({"at": DAYS, "region": REGIONS}),
+            "different lengths, such as hours and days. Declare Input(…, mapping=Within())",
+        ),
+        *[(dg.MultiPartitionsDefinition({"at": DAYS, "region": REGIONS}),) * 2 + (None,)],
     ],
 )
 def test_partitions_that_hardly_fit_get_a_hint_with_the_line(caplog, raw_parts, own_parts, says):

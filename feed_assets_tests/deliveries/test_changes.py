@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.deliveries import outbox, sender
 from feed_assets.deliveries.changes import DatasetChange, changes_between
 from feed_assets.deliveries.outbox import Delivery
-from feed_assets.ledger import log, update_changes, updates
+from feed_assets.ledger import compacted_partitions, log, update_changes, updates
 from feed_assets.ledger.batch_partitions import join
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.change_events import event_of
@@ -69,6 +69,25 @@ def compacted(ledger):
 
 def test_a_compaction_is_not_delivered_as_its_rows_are_the_same(compacted):
     assert delivered(compacted) == [("b00000001", "published"), ("b00000002", "published")]
+
+
+@pytest.mark.parametrize(("is_pruned", "expected"), [(False, []), (True, ["invalidated"])])
+def test_an_invalid_compaction_is_delivered_only_if_the_replaced_update_is_gone(ledger, is_pruned, expected):
+    with ledger.change() as connection:
+        update_changes.insert(
+            connection, DAY, ID, origin=updates.RUN, state=updates.PUBLISHED, at=NOW, records=1, version="0"
+        )
+        replaced = updates.find(connection, DAY, ID)
+        compacted_partitions.claim(connection, replaced, LATER_ID, "r", NOW)
+        update_changes.publish(connection, DAY, LATER_ID, NOW)
+        if is_pruned:
+            update_changes.change(connection, DAY, ID, updates.PRUNED, NOW)
+        update_changes.change(connection, DAY, LATER_ID, updates.INVALIDATED, NOW)
+    assert [transition for _, transition in delivered(ledger)] == ["published", *expected]
+    if not is_pruned:
+        with ledger.change() as connection:
+            update_changes.change(connection, DAY, ID, updates.INVALIDATED, NOW)
+        assert [transition for _, transition in delivered(ledger)] == ["published", "invalidated"], "that is its own"
 
 
 def test_a_compacted_range_that_is_invalidated_and_valid_again_is_delivered(compacted):

@@ -66,6 +66,20 @@ def _apart(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
                 "partitions and the other has names, so no key is the same and no partition is built. Declare which "
                 f"partitions are read: {_MAPPING}"
             )
+        if _has_other_windows(partitions_def, parts):
+            yield (
+                f"{recipe.feed} reads the partition of {feed} that has the same key, but their windows of time have "
+                "different lengths, such as hours and days. Declare Input(…, mapping=Within()): a partition then needs "
+                "all partitions of the input within its own window, with the same keys of the other dimensions."
+            )
+
+
+def _has_other_windows(own: Partitions, other: Partitions) -> bool:
+    """Return whether both have several dimensions, with windows of different lengths. Dagster compares their keys."""
+    own_times, read = times_of(own), times_of(other)
+    if own_times is None or read is None or own_times.cron_schedule == read.cron_schedule:
+        return False
+    return all(isinstance(each, dg.MultiPartitionsDefinition) for each in (own, other))
 
 
 _MAPPING = "Input(…, mapping=…), such as dg.AllPartitionMapping() for all partitions."
