@@ -241,8 +241,8 @@ def invalidate(
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
     invalid = set[str]()
     # After a kill between two updates, repeat the command. A compaction that begins meanwhile adds another update.
-    while rest := [each for each in _with_same_rows(board, feed_partition, update) if each not in invalid]:
-        invalid.add(each := rest[0])
+    while remaining := [each for each in _with_same_rows(board, feed_partition, update) if each not in invalid]:
+        invalid.add(each := remaining[0])
         try:
             write.invalidate(board, feed_partition, each, how=how.value)
         except NoValidUpdate:
