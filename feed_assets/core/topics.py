@@ -1,14 +1,21 @@
 """Declaration of a Kafka topic, and the names of the topics that belong to it."""
 
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from feed_assets.core.schemas import column_types
+from feed_assets.core.topic_columns import record_schema
 
 OPERATIONS = ("create", "update", "delete", "refresh")
 """The types of messages. Source: the S3 Spolt of "Streaming Messages from Kafka into Redshift" (Yelp, 2016)."""
 
 DEBEZIUM = "debezium"
 """The place of a message's type in an envelope of Debezium, which has the row, too."""
+
+ValueFormat = Literal["avro", "json"]
+KeyFormat = Literal["avro", "string", "int", "long", "uuid", "json"]
+"""Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
 
 MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
@@ -28,6 +35,12 @@ def _operation(value: str | None) -> str | None:
     return value
 
 
+def _columns(value: str | None) -> str | None:
+    if value is not None:
+        record_schema(column_types(value))
+    return value
+
+
 class Topic(BaseModel):
     """Rules for how the messages of one topic become chunks.
 
@@ -38,6 +51,9 @@ class Topic(BaseModel):
         operation: Where a message has its type: `header:NAME`, `field:NAME`, or `debezium` for values that are
             Debezium's envelopes. Without it every message is an update.
         gzip: True if chunks are packed.
+        values: The format of values: Avro with a registry, or JSON with the declared `columns`.
+        columns: The columns of values in JSON, in Spark's DDL.
+        keys: The format of keys.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,6 +63,17 @@ class Topic(BaseModel):
     seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60
     operation: Annotated[str | None, AfterValidator(_operation)] = None
     gzip: bool = False
+    values: ValueFormat = "avro"
+    columns: Annotated[str | None, AfterValidator(_columns)] = None
+    keys: KeyFormat = "avro"
+
+    @model_validator(mode="after")
+    def _check_formats(self) -> Self:
+        if (self.columns is None) == (self.values == "json"):
+            raise ValueError("expected columns for values in JSON, and none for Avro, whose schemas have them")
+        if self.is_debezium and self.values == "json":
+            raise ValueError("expected Avro for Debezium's envelopes: in JSON, they do not tell the types of numbers")
+        return self
 
     @property
     def is_debezium(self) -> bool:

@@ -1,4 +1,4 @@
-"""Decoding of messages to rows: the Confluent wire format, Avro, and the operation in a header or field."""
+"""Decoding of messages to rows: the Confluent wire format, Avro or JSON, and the operation in a header or field."""
 
 from collections.abc import Mapping
 from reprlib import repr as brief
@@ -8,7 +8,9 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, debezium, dialect
 from feed_assets.kafka.dialect import Unwritable
+from feed_assets.kafka.json_values import JsonValues
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
+from feed_assets.kafka.plain_keys import key_of
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 _DEFAULT = "update"
@@ -31,6 +33,7 @@ class Decoder:
     def __init__(self, topic: Topic, schemas: Schemas) -> None:
         self._topic, self._schemas = topic, schemas
         self._kind, _, self._name = (topic.operation or "").partition(":")
+        self._json = JsonValues(topic.columns, schemas) if topic.columns else None
 
     def __call__(self, message: Message) -> Decoded:
         """Return a message's row or tombstone, or a DeadLetter with the reason. Raise KafkaUnavailable."""
@@ -40,7 +43,8 @@ class Decoder:
             return DeadLetter(message, excerpt(str(error), REASON_BYTES))
 
     def _row(self, message: Message) -> ChunkRow:
-        schema_id, value = record(message.value or b"", "value", self._schemas)
+        data = message.value or b""
+        schema_id, value = self._json(data) if self._json else record(data, "value", self._schemas)
         layout = self._layout(schema_id)
         operation, value = self._change(message, value)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
@@ -80,12 +84,16 @@ class Decoder:
         """Return the fields of the key. If the key is not a record, it is the value of the topic's only key field."""
         if message.key is None:
             raise Poison("there is no key")
-        schema_id, key = _decoded(message.key, "key", self._schemas)
+        if self._topic.keys == "avro":
+            schema_id, key = _decoded(message.key, "key", self._schemas)
+            place = f"the key (schema {schema_id})"
+        else:
+            key, place = key_of(message.key, self._topic.keys), "the key"
         if not isinstance(key, dict) and len(self._topic.key) == 1:
             return {self._topic.key[0]: key}
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
         if absent := [name for name in self._topic.key if name not in fields]:
-            raise Poison(f"the key (schema {schema_id}) has no field {absent[0]}")
+            raise Poison(f"{place} has no field {absent[0]}")
         return fields
 
     def _layout(self, schema_id: int) -> _Layout:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, signals_of
+from feed_assets.core.topics import TOPIC_NAME, KeyFormat, Topic, ValueFormat, dead_letters_of, signals_of
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
@@ -30,6 +30,9 @@ def kafka_topic(
     messages: int = 10_000,
     seconds: float = 60,
     operation: str | None = None,
+    values: ValueFormat = "avro",
+    schema: str | None = None,
+    keys: KeyFormat = "avro",
     gzip: bool = False,
     lag: Annotated[int, Field(ge=1)] | None = None,
     counts: TopicCounts | None = None,
@@ -51,6 +54,10 @@ def kafka_topic(
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place in a message that names its operation: `header:NAME`, `field:NAME`, or `debezium` for
             values that are Debezium's envelopes. By default every message is an update.
+        values: The format of values: `avro` with a schema registry, or `json`, which needs `schema`.
+        schema: The columns of values in JSON, in Spark's DDL. Every column may be null. A value with another field, or
+            with a value of another type, becomes a dead letter.
+        keys: The format of keys: `avro`, one of Kafka's own serializers (`string`, `int`, `long`, `uuid`), or `json`.
         gzip: True if chunks are compressed with gzip.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
@@ -70,7 +77,17 @@ def kafka_topic(
     feed = declared_feed(name)
     counted = (CountedTopic(topic, counts),) if counts else ()
     source = EventSource(_source_of(topic), (SignalTopic(topic, counts), *counted))
-    limits = _limits(topic, key=tuple(key), messages=messages, seconds=seconds, operation=operation, gzip=gzip)
+    limits = _limits(
+        topic,
+        key=tuple(key),
+        messages=messages,
+        seconds=seconds,
+        operation=operation,
+        values=values,
+        columns=schema,
+        keys=keys,
+        gzip=gzip,
+    )
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
     check_cadence(feed, cadence, partitions_def)
     return dg.AssetSpec(
@@ -123,5 +140,5 @@ def _limits(topic: str, **values: object) -> Topic:
         return Topic.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"])).replace("columns", "schema")
         raise InvalidDefinition(f"topic {topic}: {where} is {first['input']!r}: {first['msg']}.") from error

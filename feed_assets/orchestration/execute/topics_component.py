@@ -6,6 +6,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.topics import KeyFormat, ValueFormat
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
 from feed_assets.orchestration.execute.yaml_models import DeclaredComponent, placed
@@ -23,6 +24,9 @@ class TopicModel(BaseModel):
     messages: int = 10_000
     seconds: float = 60
     operation: str | None = None
+    values: ValueFormat = "avro"
+    columns: str | None = Field(None, alias="schema")
+    keys: KeyFormat = "avro"
     gzip: bool = False
     lag: int | None = None
     counts: TopicCounts | None = None
@@ -49,7 +53,7 @@ class TopicsComponent(DeclaredComponent):
 
 
 def _specs(declared: TopicModel) -> Iterator[dg.AssetSpec]:
-    arguments = {name: getattr(declared, name) for name in declared.model_fields_set - {"table", "warehouses"}}
+    arguments = declared.model_dump(exclude={"table", "warehouses"}, exclude_unset=True, by_alias=True)
     topic = kafka_topic(declared.table, **arguments)
     yield topic
     for warehouse in declared.warehouses:

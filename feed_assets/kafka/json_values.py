@@ -1,0 +1,170 @@
+"""Values and keys in JSON. A declared schema becomes an Avro record, which stands for it in the registry.
+
+So a chunk of JSON messages has a schema id, and a loader makes the same table as from messages in Avro.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, DecimalException, Inexact
+from functools import partial
+from hashlib import sha256
+from math import isfinite
+from typing import Any, cast
+
+from feed_assets.core.message_words import with_article
+from feed_assets.core.schemas import column_types
+from feed_assets.core.topic_columns import decimal_digits, record_schema, spelled
+from feed_assets.kafka import avro
+from feed_assets.kafka.registry_schemas import Poison, Schemas
+
+SUBJECT = "feed_assets-rows"
+"""How the registry's subjects of declared schemas begin. The rest is a digest, so each schema has its own subject."""
+
+_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_FLOAT_MAX = 3.4028234663852886e38
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_LOCAL = re.compile(_TIME, re.ASCII)
+_MOMENT = re.compile(rf"{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})", re.ASCII)
+
+_Convert = Callable[[Any], Any]
+
+
+class JsonValues:
+    """The reader of JSON values with declared columns. Equal values always become equal rows."""
+
+    def __init__(self, columns: str, schemas: Schemas) -> None:
+        self._schemas, self._kinds = schemas, column_types(columns)
+        self._converts = {name: _convert(kind) for name, kind in self._kinds}
+        self._schema_id: int | None = None
+
+    def __call__(self, data: bytes) -> tuple[int, Mapping[str, Any]]:
+        """Return the schema id and the row of a value. Raise Poison for an invalid one, and KafkaUnavailable.
+
+        A value may begin with the head of a registry's serializer of JSON: a NUL and four bytes of schema id. The
+        declared columns hold for it, too.
+        """
+        value = parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, "value")
+        if not isinstance(value, dict):
+            raise Poison(f"the value is {_kind_of(value)}: expected a JSON object")
+        fields = cast(dict[str, Any], value)
+        if unknown := fields.keys() - self._converts.keys():
+            raise Poison(f"the value has a field {min(unknown)!r}, which is not declared")
+        return self.schema_id, {name: self._cell(name, fields.get(name)) for name in self._converts}
+
+    @property
+    def schema_id(self) -> int:
+        """Return the id of the declared schema. It is registered first. A repeated call returns the same id."""
+        if self._schema_id is None:
+            schema = record_schema(self._kinds)
+            digest = sha256(json.dumps(schema).encode()).hexdigest()[:16]
+            self._schema_id = self._schemas.register(f"{SUBJECT}-{digest}", schema)
+        return self._schema_id
+
+    def _cell(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return self._converts[name](value)
+        except (ValueError, OverflowError, DecimalException) as error:
+            kind = with_article(dict(self._kinds)[name])
+            raise Poison(f"the field {name} is not {kind}: found {_kind_of(value)}") from error
+
+
+def parsed(data: bytes, part: str) -> Any:
+    """Return the JSON value in some bytes, with each number exact. Raise Poison if they are not strict JSON."""
+    try:
+        return _STRICT.decode(data.decode())
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError, too.
+        raise Poison(f"the {part} is not JSON ({type(error).__name__}: {str(error)[:200]})") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("an object has a field twice")
+    return fields
+
+
+_STRICT = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_each_once)
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    names: dict[type, str] = {str: "a text", bool: "a boolean", dict: "an object", list: "an array"}
+    return names.get(type(cast(object, value)), "a number")
+
+
+def _convert(kind: str) -> _Convert:
+    """Return the function that converts a value of JSON to a column's type. It raises ValueError for other values."""
+    text = spelled(kind)
+    if text in _INTEGERS:
+        return partial(_integer, 1 << (_INTEGERS[text] - 1))
+    if digits := decimal_digits(text):
+        return partial(_decimal, *digits)
+    return _CONVERTS[text]
+
+
+def _of_type(kind: type) -> _Convert:
+    def checked(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError
+        return value
+
+    return checked
+
+
+def _integer(bound: int, value: Any) -> int:
+    if type(value) is not int or not -bound <= value < bound:
+        raise ValueError
+    return value
+
+
+def _number(most: float, value: Any) -> float:
+    if type(value) not in (int, Decimal) or not isfinite(number := float(value)) or abs(number) > most:
+        raise ValueError
+    return number
+
+
+def _decimal(precision: int, scale: int, value: Any) -> Decimal:
+    """Return the number with exactly `scale` digits after the point. More digits than declared are an error."""
+    if type(value) not in (int, Decimal):
+        raise ValueError
+    exact = Context(prec=precision, traps=[Inexact, *Context().traps])
+    return Decimal(value).quantize(Decimal(1).scaleb(-scale), context=exact)
+
+
+def _day(value: Any) -> date:
+    if not isinstance(value, str) or not _DAY.fullmatch(value):
+        raise ValueError
+    return date.fromisoformat(value)
+
+
+def _moment(value: Any) -> datetime:
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        raise ValueError
+    return datetime.fromisoformat(value).astimezone(UTC)
+
+
+def _local(value: Any) -> datetime:
+    if not isinstance(value, str) or not _LOCAL.fullmatch(value):
+        raise ValueError
+    return datetime.fromisoformat(value)
+
+
+_CONVERTS: Mapping[str, _Convert] = {
+    "string": _of_type(str),
+    "boolean": _of_type(bool),
+    "float": partial(_number, _FLOAT_MAX),
+    "double": partial(_number, float("inf")),
+    "date": _day,
+    "timestamp": _moment,
+    "timestamp_ntz": _local,
+}

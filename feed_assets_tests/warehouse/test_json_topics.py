@@ -1,0 +1,253 @@
+"""Topics with values in JSON and keys of Kafka's own serializers become the same tables as topics with Avro."""
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka.serialization import IntegerSerializer, StringSerializer
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import avro, dialect
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
+from feed_assets.orchestration.declare.topic_tables import kafka_topic
+from feed_assets.warehouse import loader as loader_module
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.kafka_topics import World, header
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
+from feed_assets_tests.support.warehouse_topics import loading_of, nexts
+from feed_assets_tests.warehouse.loader_thread import loading_in_thread
+from feed_assets_tests.warehouse.stream import Registry, Stream
+
+ORDERS = "id string, n bigint"
+COLUMNS = (
+    "id bigint, text string, ok boolean, small smallint, x double, price decimal(9,2), day date, at timestamp, "
+    "local timestamp_ntz"
+)
+FINE = {
+    "id": 1,
+    "text": 'ü, "a"\n',
+    "ok": True,
+    "small": -7,
+    "x": 0.1,
+    "price": 12.5,
+    "day": "2026-01-31",
+    "at": "2026-01-31T23:59:59.5+01:00",
+    "local": "2026-01-31 23:59:59",
+}
+ROW = {
+    "id": 1,
+    "text": 'ü, "a"\n',
+    "ok": True,
+    "small": -7,
+    "x": 0.1,
+    "price": Decimal("12.50"),
+    "day": date(2026, 1, 31),
+    "at": datetime(2026, 1, 31, 22, 59, 59, 500_000, tzinfo=UTC),
+    "local": datetime(2026, 1, 31, 23, 59, 59),  # noqa: DTZ001  It has no time zone.
+}
+
+
+class RegisteringRegistry(Registry):
+    """Schemas by ids, of which each is registered once under a subject."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: dict[str, int] = {}
+
+    def register(self, subject: str, schema: Any) -> int:
+        if subject not in self.ids:
+            self.known[len(self.known) + 1] = avro.parsed(json.dumps(schema), {})
+            self.ids[subject] = len(self.known)
+        return self.ids[subject]
+
+
+def decoded(value: bytes | None, key: bytes | None = None, registry: Any = None, **topic: Any) -> Any:
+    declared = {"key": ("id",), "values": "json", "columns": COLUMNS, **topic}
+    return Decoder(Topic(**declared), registry or RegisteringRegistry())(Message(0, key, value, []))
+
+
+def cells(row: Any) -> dict[str, str | None]:
+    assert isinstance(row, ChunkRow), row
+    (line,) = dialect.read(row.line)
+    return dict(zip(row.columns, line, strict=True))
+
+
+def test_a_value_has_the_cells_that_avro_would_have():
+    registry = RegisteringRegistry()
+    row = decoded(json.dumps(FINE).encode(), registry=registry)
+    schema = registry.get(row.schema_id)
+    same = avro.encoded(ROW, schema, row.schema_id)
+    from_avro = Decoder(Topic(key=("id",)), registry)(Message(0, None, same, []))  # type: ignore[arg-type]
+    assert row == from_avro
+    framed = decoded(b"\0" + struct.pack(">I", 99) + json.dumps(FINE).encode(), registry=registry)
+    assert framed == row, "the serializer of a JSON schema"
+    assert {name for name, cell in cells(decoded(b'{"id": 1}')).items() if cell is None} == {*FINE} - {"id"}
+
+
+@each_case(
+    ("changes", "reason"),
+    [
+        ({"id": "1"}, "the field id is not a bigint: found a text"),
+        ({"id": 2**63}, "the field id is not a bigint: found a number"),
+        ({"id": True}, "the field id is not a bigint: found a boolean"),
+        ({"id": 1.5}, "the field id is not a bigint: found a number"),
+        ({"id": None}, "the key field id is null"),
+        ({"small": 32768}, "the field small is not a smallint: found a number"),
+        ({"text": 7}, "the field text is not a string: found a number"),
+        ({"text": {}}, "the field text is not a string: found an object"),
+        ({"text": "a\0"}, "a text with a NUL, which no database accepts"),
+        ({"text": "\ud800"}, "a text that is not valid Unicode"),
+        ({"ok": 1}, "the field ok is not a boolean: found a number"),
+        ({"price": 1.005}, "the field price is not a decimal(9,2): found a number"),
+        ({"price": 10_000_000}, "the field price is not a decimal(9,2): found a number"),
+        ({"price": "1.00"}, "the field price is not a decimal(9,2): found a text"),
+        ({"day": "2026-02-30"}, "the field day is not a date: found a text"),
+        ({"day": "2026-1-3"}, "the field day is not a date: found a text"),
+        ({"at": "2026-01-31T23:59:59"}, "the field at is not a timestamp: found a text"),
+        ({"at": "0001-01-01T00:00:00+05:00"}, "the field at is not a timestamp: found a text"),
+        ({"local": "2026-01-31T23:59:59Z"}, "the field local is not a timestamp_ntz: found a text"),
+        ({"other": 1}, "the value has a field 'other', which is not declared"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_a_dead_letter(changes, reason):
+    dead = decoded(json.dumps(FINE | changes).encode())
+    assert isinstance(dead, DeadLetter)
+    assert dead.reason.startswith(reason)
+
+
+@each_case(
+    "value",
+    [
+        *(b"", b"{", b"[]", b"7", b"null", b"\xff", b"[" * 100_000, b'{"id": 1} x'),
+        *(b'{"id": NaN}', b'{"id": 1, "id": 2}', b'{"id": %s}' % (b"9" * 5_000)),
+        *(b'{"id": 1, "x": 1e400}', b'{"id": 1, "price": 1e999999999}'),
+    ],
+)
+def test_what_is_no_strict_json_object_is_a_dead_letter(value):
+    assert isinstance(decoded(value), DeadLetter)
+
+
+@each_case(
+    ("keys", "data", "cell"),
+    [
+        ("string", StringSerializer()("é1", None), '"é1"'),
+        ("int", IntegerSerializer()(-7, None), "-7"),
+        ("long", struct.pack(">q", 2**40), str(2**40)),
+        ("uuid", b"8b2C1c5e-3c1a-4d7e-9c8e-0123456789ab", f'"{UUID("8b2c1c5e-3c1a-4d7e-9c8e-0123456789ab")}"'),
+        ("json", b'{"id": 7, "more": 1}', "7"),
+        ("json", b'"a"', '"a"'),
+    ],
+)
+def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
+    deleted = decoded(None, data, keys=keys)
+    assert isinstance(deleted, Tombstone)
+    assert dialect.line([*deleted.key.values()]) == f"{cell}\n".encode()
+    row = decoded(b'{"n": 5}', data, keys=keys, columns="n int")
+    assert row.line == f'"update",0,{cell},5\n'.encode()
+
+
+@each_case(
+    ("keys", "data", "reason"),
+    [
+        ("string", b"\xff", "the key is not UTF-8"),
+        ("int", b"1234567", "the key has 7 bytes: expected the 4 bytes of an int"),
+        ("long", b"1234", "the key has 4 bytes: expected the 8 bytes of a long"),
+        ("uuid", b"no", "the key is 'no': expected the text of a UUID"),
+        ("uuid", b"{8b2c1c5e3c1a4d7e9c8e0123456789ab}", "the key is '{8b2c1c5e3c1a4d7e9c8e0123456789ab}': expected a"),
+        ("json", b"{", "the key is not JSON"),
+        ("json", b'{"other": 7}', "the key has no field id"),
+        ("string", None, "there is no key"),
+    ],
+)
+def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
+    dead = decoded(None, data, keys=keys)
+    assert isinstance(dead, DeadLetter)
+    assert dead.reason.startswith(reason)
+
+
+@each_case(
+    ("options", "error"),
+    [
+        ({"values": "json"}, "expected columns for values in JSON"),
+        ({"schema": "id int"}, "none for Avro, whose schemas have them"),
+        ({"values": "json", "schema": "id map<string,int>"}, "schema is 'id map<string,int>': .*'id' is map"),
+        ({"values": "json", "schema": "`a b` int"}, "expected letters, digits and '_' in the names"),
+        ({"values": "json", "schema": "id int, id int"}, "column 'id' occurs twice"),
+        ({"values": "json", "schema": "id int", "operation": "debezium"}, "expected Avro for Debezium's envelopes"),
+    ],
+)
+def test_declarations_of_formats_are_checked(options, error):
+    with pytest.raises(InvalidDefinition, match=error):
+        kafka_topic("t/orders", topic="orders", key=["id"], **options)
+
+
+class JsonStream(Stream):
+    """A topic of JSON with keys as texts. Its rows are those of `Stream`."""
+
+    def __init__(self, *place: Any) -> None:
+        super().__init__(*place)
+        self.schemas = RegisteringRegistry()
+        self.topic = Topic(
+            key=("id",), operation="header:op", values="json", columns="id bigint, text string", keys="string"
+        )
+
+    def _message(self, offset: int, schema_id: int, row: Any) -> Message:
+        operation, value = row if isinstance(row, tuple) else ("update", row)
+        data = json.dumps(value).encode() if operation else None
+        return Message(offset, str(value["id"]).encode(), data, [("op", str(operation).encode())])
+
+
+def test_a_history_in_json_becomes_the_table_it_tells(loader):
+    random, stream = Random(3), JsonStream(loader.place.board, f"orders.{id(loader)}")  # noqa: S311
+    for number in range(60):
+        id_ = random.randrange(9)
+        row = {"id": id_, "text": None if number % 7 == 0 else f"ü{number}"}
+        stream.send(0, random.choice([row, row, ("delete", row), (None, {"id": id_})]))
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+    assert stream.model()
+
+
+@pytest.fixture
+def world(broker, registry, tmp_path) -> Iterator[World]:
+    with World.of(broker, registry, f"file://{tmp_path}") as made:
+        made.settings = Topic(
+            key=("id",), messages=4, seconds=0.2, operation="header:op", values="json", columns=ORDERS, keys="string"
+        )
+        made.create()
+        yield made
+
+
+def test_messages_of_a_real_broker_reach_the_warehouse_without_a_schema_of_their_own(world, url, engine, monkeypatch):
+    monkeypatch.setattr(loader_module, "LEASE_SECONDS", 0.0)  # The tests before this one have a lease.
+
+    def send(key: str, value: bytes | None, operation: str = "update") -> None:
+        world.producer.produce(world.name, value, key, 0, headers=[("op", operation.encode())])
+
+    for number in range(10):
+        send(f"k{number % 4}", json.dumps({"id": f"k{number % 4}", "n": number}).encode())
+    send("k0", b'{"id": "k0"}', "delete")
+    send("k1", None)
+    send("k2", b'{"id": "k2", "n": "nine"}')
+    assert world.producer.flush(30) == 0
+    with world.connector() as running:
+        running.wait(world.is_done, "the chunks")
+    [dead] = world.dead_letters()
+    assert header(dead, "reason") == "the field n is not a bigint: found a text"
+    loading = loading_of(world.place, url)
+    with closing(loading.schemas), loading_in_thread(loading, world) as ended:
+        wait_until(lambda: ended or nexts(engine, world.name) == {0: 13}, "the rows")
+        assert ended == []
+    with opened(engine) as connection:
+        rows = connection.execute(f'SELECT id, n FROM "{world.name}" ORDER BY id')
+    assert rows == [("k2", 6), ("k3", 7)]
