@@ -69,10 +69,12 @@ class Topic(BaseModel):
 
     @model_validator(mode="after")
     def _check_formats(self) -> Self:
-        if (self.columns is None) == (self.values == "json"):
-            raise ValueError("expected columns for values in JSON, and none for Avro, whose schemas have them")
+        if self.values == "json" and self.columns is None:
+            raise ValueError("values are JSON, and no schema is given: expected schema='…' with their columns")
+        if self.values == "avro" and self.columns is not None:
+            raise ValueError("schema is given, and values are Avro, whose schemas have the columns: add values='json'")
         if self.is_debezium and self.values == "json":
-            raise ValueError("expected Avro for Debezium's envelopes: in JSON, they do not tell the types of numbers")
+            raise ValueError("Debezium's envelopes in JSON do not tell the types of numbers: expected Avro")
         return self
 
     @property

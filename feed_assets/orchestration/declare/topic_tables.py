@@ -140,5 +140,7 @@ def _limits(topic: str, **values: object) -> Topic:
         return Topic.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
+        message = first["msg"].removeprefix("Value error, ")
         where = ".".join(map(str, first["loc"])).replace("columns", "schema")
-        raise InvalidDefinition(f"topic {topic}: {where} is {first['input']!r}: {first['msg']}.") from error
+        place = f"{where} is {first['input']!r}: " if where else ""
+        raise InvalidDefinition(f"topic {topic}: {place}{message}.") from error
