@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from feed_assets.core.errors import (
@@ -71,8 +72,12 @@ class TableLoads:
     warehouse: str
     engine: Engine = field(repr=False)
 
-    def read(self, after: str | None, limit: int, _seconds: float, /) -> EventBatch:
-        """Return events of up to `limit` partitions loaded since a position. Raise SourceUnavailable on failure."""
+    def read(self, after: str | None, limit: int, seconds: float, /) -> EventBatch:
+        """Return events of up to `limit` partitions loaded since a position. Raise SourceUnavailable on failure.
+
+        After `seconds`, the broker gets no more requests, and the remaining events have no lag.
+        """
+        until = monotonic() + seconds
         if self.engine.absence():
             return EventBatch((), (), after, True)
         place = self._positions.load(after) or {}
@@ -88,7 +93,7 @@ class TableLoads:
             states, rejected = _states(connection, sorted(changed | {each.dataset for each in replaced}))
         ids |= {name: each.schema_id for name, each in states.items()}
         declared = self._declared({name: each for name, each in states.items() if ids[name] != schemas.get(name)})
-        rows = [*self._events(new, declared), *self._replacements(replaced, ids, declared), *rejected]
+        rows = [*self._events(new, declared, until), *self._replacements(replaced, ids, declared), *rejected]
         # If a table's stored shape cannot be read, its columns are reported only after a repair.
         schemas |= {name: each for name, each in ids.items() if name in states or name not in changed}
         nexts |= {each.name: each.next_offset for each in new}
@@ -114,9 +119,11 @@ class TableLoads:
         }
 
     def _events(
-        self, new: Collection[Loaded], declared: Mapping[str, Mapping[str, Any]]
+        self, new: Collection[Loaded], declared: Mapping[str, Mapping[str, Any]], until: float
     ) -> Iterator[WriteEvent | Rejected]:
-        ends_by_topic = {each: _ends(each) for each in {each.topic for each in new}}
+        # Each topic takes a connection to the broker. Whoever may write the state tables can name thousands of topics.
+        topics = {each.topic for each in new}
+        ends_by_topic = {each: _ends(each) if monotonic() <= until else None for each in topics}
 
         def event_of(each: Loaded) -> WriteEvent:
             if each.loaded_at is None:
@@ -234,12 +241,11 @@ def _ends(topic: str) -> dict[int, int] | None:
         from feed_assets.kafka.lag import ends  # Imported here: a dataset's table needs no Kafka packages.
         from feed_assets.sources.topic_events import clients_for, translated
 
-        with translated():
+        with translated(), suppress(NoTopic):  # `translated` would turn NoTopic into SourceUnavailable.
             return ends(clients_for(topic), topic)
-    except NoTopic:
-        return {}
     except (InvalidSetting, ImportError):
         return None
+    return {}
 
 
 def _loaded(connection: Connection, engine: Engine) -> list[Loaded]:

@@ -1,5 +1,6 @@
 """State tables altered by another role: the loader refuses, and neither loses nor duplicates rows."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ import pytest
 
 from feed_assets.core.errors import FeedAssetsError, LoadFailed
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.warehouse_events import TableLoads
 from feed_assets.warehouse import dataset_state, load_state, loader, reset
 from feed_assets.warehouse.table import Loading
 from feed_assets.warehouse.target import engine_of
@@ -232,6 +234,18 @@ def test_what_is_read_of_other_rows_in_the_state_tables_is_limited(url, monkeypa
 
 
 @pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
+def test_a_row_about_a_topic_that_the_broker_lacks_holds_up_no_event(world, loading, monkeypatch):
+    """The topic may be deleted, or the name somebody's. After the time, the broker is asked about no more topics."""
+    monkeypatch.setenv("FEED_ASSETS_KAFKA", json.dumps({"bootstrap.servers": world.place.servers}))
+    for table, values in (("tables", "7, NULL, NULL, NULL"), ("positions", "0, 3, 3, CURRENT_TIMESTAMP")):
+        run(loading, f"INSERT INTO feed_assets.{table} VALUES ('no.such.topic', {values})")
+    reader = TableLoads("main", loading.engine)
+    events = [each for seconds in (30, -1) for each in reader.read(None, 9, seconds).events]
+    lags = {(each.table_name, each.context.get("lag")) for each in events}
+    names = f"main/{world.name}", "main/no.such.topic"
+    assert lags == {*zip(names, (12, 0), strict=True), *zip(names, (None, None), strict=True)}
+
+
 def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
     engine = engine_of(url)
     with opened(engine) as connection:
