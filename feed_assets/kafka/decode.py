@@ -21,10 +21,14 @@ _GREATEST_ID = 2**31 - 1
 
 
 class _Layout(NamedTuple):
-    """The columns of a chunk with one schema, and the key fields that values of this schema do not have."""
+    """The columns of a chunk with one schema, and the key fields that values of this schema do not have.
+
+    The columns end with the fields of a row.
+    """
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
+    fields: tuple[str, ...]
 
 
 class Decoder:
@@ -47,6 +51,8 @@ class Decoder:
         schema_id, value = self._json(data) if self._json else record(data, "value", self._schemas)
         layout = self._layout(schema_id)
         operation, value = self._change(message, value)
+        if self._topic.is_debezium:
+            _check_fields(value, layout.fields)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
@@ -112,8 +118,18 @@ class Decoder:
         if reserved := {OPERATION, OFFSET} & {*fields}:
             raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
-        layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing)
+        layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing, fields)
         return schema.layouts.setdefault(place, layout)
+
+
+def _check_fields(row: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    """Raise Poison unless a row of an envelope has the fields of the chunk's columns, in the same order.
+
+    Nothing in Avro makes the types of `before` and `after` equal. A line with other cells would break the whole chunk.
+    """
+    if (*row,) != fields:
+        expected = excerpt(", ".join(fields), REASON_BYTES // 4)
+        raise Poison(f"the row has the fields {brief([*row])}: expected those of the field after ({expected})")
 
 
 def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:

@@ -120,6 +120,27 @@ def test_an_event_without_a_whole_row_is_a_dead_letter(value, reason):
     assert dead.reason.startswith(reason)
 
 
+@each_case(
+    "before, row",
+    [
+        ([TEXT, ID], {"text": "a", "id": 1}),
+        ([ID], {"id": 1}),
+        ([ID, TEXT, {"name": "n", "type": "int"}], ROW | {"n": 1}),
+    ],
+)
+def test_a_deleted_row_with_other_fields_than_the_new_row_is_a_dead_letter(before, row):
+    """Its cells would not fit the columns of its chunk, which no warehouse could then load."""
+    fields = envelope(ID, TEXT)
+    fields[0] = fields[0] | {"type": ["null", {"type": "record", "name": "Before", "fields": before}]}
+    fields[1] = fields[1] | {"type": ["null", {"type": "record", "name": "After", "fields": [ID, TEXT]}]}
+    schema = REGISTRY.add(*fields, name="Envelope")
+    kept, dead = (decoded("debezium", schema, each) for each in (event("create", ROW), event("delete", row)))
+    assert isinstance(kept, ChunkRow)
+    assert isinstance(dead, DeadLetter)
+    assert dead.reason.startswith("the row has the fields [")
+    assert dead.reason.endswith("]: expected those of the field after (id, text)")
+
+
 def test_a_plain_row_is_no_envelope():
     dead = decoded("debezium", FLAT, ROW)
     assert "is no envelope of Debezium: expected a record with op, before and after" in dead.reason
