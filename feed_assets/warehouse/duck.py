@@ -102,8 +102,12 @@ class DuckDB(Engine):
         """Yield statements that turn the staging table into `newest`: delete all rows except the newest of each key.
 
         Copying the newest rows would take twice the time. So they are copied only if some column has one type in the
-        staging table, and another one in the loaded table.
+        staging table, and another one in the loaded table, or if a column hides DuckDB's own `rowid`.
         """
+        if any(each.name.lower() == "rowid" for each in shape.columns):
+            yield from super().newest(newest, staging, shape)
+            yield f"DROP TABLE {staging}"
+            return
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):

@@ -43,6 +43,18 @@ def test_a_table_has_the_newest_row_of_each_key(loader, stream, schema):
     assert stream.table(loader.engine) == stream.model() == [(1, "", 0, 5), (2, "\\N", 0, 4), (3, None, 0, 3)]
 
 
+@pytest.mark.parametrize("name", ["rowid", "RowId"])
+def test_a_column_that_hides_duckdbs_own_leaves_no_older_row_in_a_table(loader, stream, name):
+    schema = stream.schemas.add(ID, TEXT, {"name": name, "type": ["null", "long"], "default": None})
+    for number in (7, None):
+        stream.send(schema, *({"id": 1, "text": text, name: number} for text in "ab"))
+        loader.load(stream)
+        assert stream.table(loader.engine) == stream.model()
+    stream.send(schema, {"id": 1, "text": "c", name: 7}, ("delete", {"id": 1, "text": "c", name: 8}))
+    loader.load(stream)
+    assert stream.table(loader.engine) == []
+
+
 def test_a_delete_removes_and_a_later_row_brings_back(loader, stream, schema):
     stream.send(schema, row(1), row(2), row(3), ("delete", row(1)))
     stream.send(schema, (None, row(2)), row(3, "again"), row(4), (None, row(4)))
