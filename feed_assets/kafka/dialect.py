@@ -126,7 +126,8 @@ def line(values: Sequence[object]) -> bytes:
         raise Unwritable(f"a text that is not valid Unicode: {error.reason}") from error
 
 
-_CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\n]*))([,\n])')
+_CELL = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"|([^",\n]*+))([,\n])')
+"""The pattern of a cell. Without `*+`, it would keep up to 140 bytes of memory for each byte of a cell."""
 
 
 def read(content: bytes) -> Iterator[list[str | None]]:

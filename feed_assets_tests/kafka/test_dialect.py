@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import tracemalloc
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import reduce
@@ -102,6 +103,12 @@ def same(found, expected):
 
 def test_texts_come_back_as_they_were():
     assert cells(table(TEXTS)) == TEXTS
+    for content in (table(["x" * 1_000_000]), table(['"' * 500_000])):
+        tracemalloc.start()
+        assert sum(map(len, dialect.lines(content))) == len(content)
+        assert len([*dialect.read(content)]) == 2
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(content)  # Producers make cells of 32 MB.
+        tracemalloc.stop()
 
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
