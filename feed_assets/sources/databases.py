@@ -40,6 +40,21 @@ _SQLITE_CELL = 64 << 20
 _CANCEL_SECONDS = 5
 """Seconds for a canceled statement to end. Then the connection is closed."""
 
+LONGEST_DESCRIPTION = 16 << 20
+"""The most bytes of the comments and defaults of a table's columns, together with those of the database's domains.
+
+SQLAlchemy fetches them with the types of the columns. Any number of columns may have a comment of 1 GB.
+"""
+
+_DESCRIPTION = sa.text("""
+    SELECT coalesce(sum(size), 0) FROM (
+        SELECT octet_length(description) AS size FROM pg_catalog.pg_description
+        WHERE objoid = to_regclass(:table) AND classoid = 'pg_catalog.pg_class'::regclass
+        UNION ALL SELECT octet_length(adbin::text) FROM pg_catalog.pg_attrdef WHERE adrelid = to_regclass(:table)
+        UNION ALL SELECT octet_length(conbin::text) FROM pg_catalog.pg_constraint WHERE contypid <> 0
+        UNION ALL SELECT octet_length(typdefault) FROM pg_catalog.pg_type WHERE typtype = 'd'
+    ) AS sizes""")
+
 Types = dict[str, sa.types.TypeEngine[object]]
 
 
@@ -213,8 +228,10 @@ def columns_of(
 ) -> Types:
     """Return the columns of a table or view, with their types. For a domain, return the type that it is based on.
 
-    Raise SourceUnavailable if a needed column is missing.
+    Raise SourceUnavailable if a needed column is missing, or if the table's description is too long.
     """
+    if connection.dialect.name == "postgresql":
+        _refuse_long(connection, table, schema)
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = masked(connection.engine.url.render_as_string())
     try:
@@ -231,6 +248,18 @@ def columns_of(
             f"{cure}"
         )
     return column_types
+
+
+def _refuse_long(connection: sa.Connection, table: str, schema: str | None) -> None:
+    """Raise SourceUnavailable if SQLAlchemy would fetch too many bytes to describe a table's columns."""
+    name = connection.dialect.identifier_preparer.format_table(sa.table(table, schema=schema))
+    size = connection.execute(_DESCRIPTION, {"table": name}).scalar_one()
+    if size > LONGEST_DESCRIPTION:
+        raise SourceUnavailable(
+            f"{masked(connection.engine.url.render_as_string())}: the comments and defaults of the columns of {name}, "
+            f"and those of the database's domains, have {size:,} bytes: expected at most {LONGEST_DESCRIPTION:,}. Have "
+            "their owners shorten them."
+        )
 
 
 def _base(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:

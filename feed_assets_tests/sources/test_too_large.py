@@ -3,6 +3,7 @@
 import io
 import json
 import tracemalloc
+from contextlib import closing
 from hashlib import sha256
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES
+from feed_assets.sources import databases
 from feed_assets.sources.event_files import FileEvents
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
-from feed_assets_tests.support.foreign_tables import encoded, read_all, row
+from feed_assets_tests.support.foreign_tables import Sql, encoded, read_all, row
 
 FOLDER = "their/events"
 LARGE = 60_000_000
@@ -179,3 +182,22 @@ def test_text_that_is_not_utf_8_and_a_long_one_are_one_reject_each_of_sqlite(sql
     assert [each.correlation_id for each in found] == ["c-0", "c-3"]
     assert "expected a correlation_id of printable characters" in rejected[0].reason
     assert f"column correlation_id has more than {ROW_BYTES} characters" in rejected[1].reason
+
+
+def test_comments_and_defaults_that_are_too_long_are_not_fetched(postgresql, monkeypatch, subtests):
+    """SQLAlchemy fetches them with the types of the columns. Three comments of 300 MB once took 2 GB of memory."""
+    for statement in (
+        "COMMENT ON COLUMN events.marker IS 'x…'",
+        "ALTER TABLE events ALTER COLUMN context SET DEFAULT 'x…'",
+        "CREATE DOMAIN word AS text CHECK (VALUE <> 'x…')",
+        "CREATE DOMAIN word AS text DEFAULT 'x…'",
+    ):
+        with subtests.test(msg=statement), closing(Sql(postgresql.database(), "integer")) as made:
+            with made.engine.begin() as connection:
+                connection.exec_driver_sql(statement.replace("x…", "x" * 10_000))
+            made.add(rows(1))
+            assert len(made.source().read(None, 10).events) == 1
+            monkeypatch.setattr(databases, "LONGEST_DESCRIPTION", 9_000)
+            with pytest.raises(SourceUnavailable, match=r"of the columns of events, .* have \d+,\d{3} bytes: expected"):
+                made.source().read(None, 10)
+            monkeypatch.undo()
