@@ -33,6 +33,7 @@ LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
 
 _UPTO, _COUNT = f"{OURS}upto", f"{OURS}count"
 _TRANSACTION_SECONDS = 60
+_DIGITS = 20
 
 Header = tuple[str, str | bytes | None]
 
@@ -62,11 +63,26 @@ class Receipt:
 
 
 def receipt_of(message: Message) -> Receipt | None:
-    """Return the receipt in a message; None for a dead letter, whatever headers its producer has set."""
+    """Return the receipt in a message; None for a dead letter, whatever headers its producer has set.
+
+    Also return None for a message that is neither, because somebody else has written it.
+    """
     headers = dict(message.headers)
-    if _UPTO not in headers or OFFSET in headers:
+    if OFFSET in headers or not _are_numbers(headers, _UPTO, _COUNT):
         return None
     return Receipt(int(headers[_UPTO] or 0), int(headers[_COUNT] or 0))
+
+
+def _is_letter(message: Message) -> bool:
+    """Return whether a message is a dead letter, and not a receipt or a message of somebody else."""
+    headers = dict(message.headers)
+    return f"{OURS}reason" in headers and _are_numbers(headers, OFFSET, TIMESTAMP)
+
+
+def _are_numbers(headers: Mapping[str, bytes | None], *names: str) -> bool:
+    """Return whether all these headers have numbers that fit into 64 bits."""
+    values = [headers.get(name) or b"" for name in names]
+    return all(each.isdigit() and len(each) < _DIGITS and int(each) < 1 << 63 for each in values)
 
 
 def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
@@ -80,12 +96,12 @@ def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
 
 def _letters(reader: Consumer, topic: str, partition: int, limit: int) -> list[Letter]:
     def is_enough(messages: Sequence[Message]) -> bool:
-        return sum(receipt_of(each) is None for each in messages) >= limit
+        return sum(map(_is_letter, messages)) >= limit
 
     messages = topic_reader.tail(reader, dead_letters_of(topic), partition, is_enough)
     receipts = [each.upto for each in map(receipt_of, messages) if each]
     done = max(receipts) if receipts else _done(reader, topic, partition)
-    unread = [each for each in messages if receipt_of(each) is None]
+    unread = [each for each in messages if _is_letter(each)]
     return [_letter(partition, each, is_open=each.offset >= done) for each in reversed(unread[-limit:])]
 
 
@@ -162,7 +178,7 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
         )
         in_ranges = [each for each in read_messages.messages if each.partition in ranges]
         unsettled = [each for each in in_ranges if each.message.offset < ranges[each.partition].end]
-        if open_ := [each for each in unsettled if receipt_of(each.message) is None]:
+        if open_ := [each for each in unsettled if _is_letter(each.message)]:
             settling.write(open_)
             count += len(open_)
         if read_messages.is_complete:
@@ -239,7 +255,7 @@ def _parted(message: Message) -> tuple[Headers, Mapping[str, bytes | None]]:
     Letters of earlier versions do not have the number of original headers. For these, each header with our prefix
     counts as added.
     """
-    if message.headers and message.headers[-1][0] == OWN:
+    if message.headers and message.headers[-1][0] == OWN and _are_numbers(dict(message.headers[-1:]), OWN):
         count = int(message.headers[-1][1] or 0)
         return message.headers[:count], dict(message.headers[count:])
     own = [each for each in message.headers if not each[0].startswith(OURS)]
@@ -294,12 +310,12 @@ def _counted(before: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, i
     counts = {**before}
     for number, message in placed:
         receipt, count = receipt_of(message), counts.get(number, 0)
-        counts[number] = count + 1 if receipt is None else max(0, count - receipt.count)
+        counts[number] = max(0, count - receipt.count) if receipt else count + _is_letter(message)
     return counts
 
 
 def _last(topic: str, placed: Sequence[Placed]) -> str:
-    placed_letters = [each for each in placed if receipt_of(each.message) is None]
+    placed_letters = [each for each in placed if _is_letter(each.message)]
     if not placed_letters:
         return ""
     letter = _letter(*placed_letters[-1], is_open=True)

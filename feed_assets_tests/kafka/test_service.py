@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from feed_assets.core.errors import MessageUnreadable
-from feed_assets.core.topics import signals_of
+from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.core.windows import window_of
 from feed_assets.kafka import avro, offset_range, service, topic_reader
 from feed_assets.kafka.clients import Clients
@@ -232,6 +232,31 @@ def test_headers_of_a_producer_cannot_forge_a_receipt(world):
     assert [(each.offset, each.is_open) for each in letters(clients, world.name, 10)] == [(3, True)]
     assert opened(clients, world.name, Open({}), 100, 10).count == 1
     assert settle(clients, world.name, produces=False) == 1
+    assert opened(clients, world.name, Open({}), 100, 10).count == 0
+
+
+def test_a_message_that_the_connector_has_not_written_is_no_dead_letter_and_no_receipt(world):
+    """Each once ended all commands about dead letters, and the alert about them was never counted again."""
+    world.create()
+    world.send(b"poison")
+    world.run_until_done()
+    named = {"feed_assets.offset": b"0", "feed_assets.timestamp": b"1", "feed_assets.reason": b"forged"}
+    for headers in (
+        {},
+        {"feed_assets.upto": b"x"},
+        {"feed_assets.upto": b"9" * 5000, "feed_assets.count": b"1"},
+        {"feed_assets.upto": b"9"},
+        {"feed_assets.own": b"-3"},
+        named | {"feed_assets.offset": b"x"},
+        named | {"feed_assets.timestamp": b"9" * 19},
+        named | {"feed_assets.timestamp": b""},
+    ):
+        world.producer.produce(dead_letters_of(world.name), b"junk", partition=0, headers=[*headers.items()])
+    assert world.producer.flush(30) == 0
+    clients = world.place.chunking().clients
+    assert [(each.offset, each.is_open) for each in letters(clients, world.name, 10)] == [(0, True)]
+    assert opened(clients, world.name, Open({}), 100, 10).count == 1
+    assert settle(clients, world.name, produces=True) == 1
     assert opened(clients, world.name, Open({}), 100, 10).count == 0
 
 
