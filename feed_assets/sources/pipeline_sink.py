@@ -7,12 +7,14 @@ versions are kept.
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, datetime, timedelta
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 
+from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
 from feed_assets.core.pipelines import PipelineTable, together
+from feed_assets.core.secrets import masked
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.lineage_table import rows_of_file
 from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, text_of, writing
@@ -73,7 +75,12 @@ class SqlPipelines:
                 name = connection.dialect.identifier_preparer.format_table(self._log)
                 connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
             stored = connection.execute(sa.select(*self._view.c)).all()
-            rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in stored], tables, now)
+            try:
+                rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in stored], tables, now)
+            except ValueError as error:  # The view would hide our next versions behind these rows.
+                raise SinkUnavailable(
+                    f"{masked(self.url)}: {self._log.fullname} has rows of somebody else: {error}. Delete them."
+                ) from error
             if rows:
                 connection.execute(sa.insert(self._log), rows)
         return bool(rows)
@@ -111,9 +118,15 @@ class FilePipelines:
     prefix: str
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version of the tables, as `PipelineSink.publish` describes. Write each file in one put."""
+        """Publish a version of the tables, as `PipelineSink.publish` describes. Write each file in one put.
+
+        If somebody else has replaced the newest version by one that we cannot have written, publish ours again.
+        """
         stored = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
-        rows = _next(stored or (), tables, now)
+        try:
+            rows = _next(stored or (), tables, now)
+        except (ValueError, SourceUnavailable):
+            rows = _next((), tables, now)
         if rows:
             lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
             self.board.put(f"{self.prefix}/{rows[0][_PUBLISHED_AT]}.jsonl", lines)
@@ -126,13 +139,22 @@ def _next(
 ) -> list[dict[str, str]]:
     """Return the rows with which the next version of the pipelines is stored. Return [] if nothing changed.
 
-    The new version's `published_at` is always later than any stored `published_at`, even if the clock is behind.
+    The new version's `published_at` is always later than any stored `published_at`, even if the clock is behind. Raise
+    ValueError for a stored `published_at` that no process of ours can have written.
     """
     stored = [*stored]
+    last = max((_moment(row[_PUBLISHED_AT]) for row in stored), default=None)
     newest = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in stored)
     merged = together(newest, tables)
     if [*merged] == newest:
         return []
-    last = max((datetime.fromisoformat(row[_PUBLISHED_AT]) for row in stored), default=None)
     at = now if last is None or last < now else last + timedelta(microseconds=1)
     return [{_PUBLISHED_AT: text_of(at), **asdict(row)} for row in merged]
+
+
+def _moment(text: str) -> datetime:
+    """Return the time in a stored version. Raise ValueError if it has no zone, or leaves no room for a later one."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or moment.year == MAXYEAR:
+        raise ValueError(f"{_PUBLISHED_AT} is {text[:60]!r}")
+    return moment

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
 from feed_assets.core.pipelines import PipelineTable
 from feed_assets.sources.lineage_table import read_lineage, read_lineage_file
 from feed_assets.sources.pipeline_sink import FilePipelines, SqlPipelines, pipelines_beside
@@ -16,6 +16,10 @@ from feed_assets_tests.support.counted_blackboards import Counting
 NOON, SECOND = datetime(2024, 1, 1, 12, tzinfo=UTC), timedelta(seconds=1)
 ONE = [PipelineTable("raw", "raw", "", "a"), PipelineTable("raw", "a/v1.0", "1", "a")]
 TWO = [*ONE, PipelineTable("raw", "b/v1.0", "1", "a")]
+
+ROW = {"pipeline": "raw", "table_name": "forged", "code_version": "", "code_location": "a"}
+TIMES = ["9999-12-31T23:59:59.999999Z", "x", "2020-01-01T00:00:00"]
+FORGED = [*(json.dumps({"published_at": at, **ROW}) for at in TIMES), "no line of ours"]
 
 
 def read(board):
@@ -34,6 +38,10 @@ def test_versions_are_in_force_one_after_the_other_whatever_the_clock_says(board
     assert published == [True, False, True, True]
     assert names_in(board) == [f"2024-01-01T12:00:00.00000{each}Z.jsonl" for each in range(3)] + ["newest.jsonl"]
     assert read(board) == {"raw", "a/v1.0"}
+    for forged in FORGED:  # Each once stayed for ever, as the newest version.
+        board.put("events_pipelines/newest.jsonl", forged.encode())
+        assert pipelines.publish(ONE, NOON), forged
+        assert read(board) == {"raw", "a/v1.0"}
 
 
 def test_a_kill_between_two_pipeline_files_keeps_the_previous_version(local_board):
@@ -62,6 +70,11 @@ def test_a_reader_sees_a_version_of_a_table_as_a_whole_and_the_log_has_all(url):
             "SELECT published_at, count(*) FROM events_pipelines_log GROUP BY 1 ORDER BY 1"
         )
         assert [count for _, count in rows] == [2, 3, 2]
+    for at in TIMES[:2]:  # The view shows these rows, as they are greater than ours.
+        with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+            connection.execute(sa.insert(pipelines._log), {"published_at": at, **ROW})
+        with pytest.raises(SinkUnavailable, match=f"events_pipelines_log has rows of somebody else: .*{at}.*. Delete"):
+            pipelines.publish(ONE, NOON)
 
 
 def test_pipelines_are_in_the_schema_of_their_events(postgresql_url):
