@@ -17,6 +17,7 @@ from feed_assets.core.errors import (
     OffsetsMissing,
     WarehouseUnavailable,
 )
+from feed_assets.core.message_words import excerpt
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
@@ -265,7 +266,8 @@ class _Rows:
 
     def _check(self, strays: Sequence[tuple[object, ...]]) -> None:
         for *key, one, other in strays:
-            key_text = ", ".join(f"{name} {value!r}" for name, value in zip(self._shape.key, key, strict=True))
+            named = zip(self._shape.key, key, strict=True)
+            key_text = excerpt(", ".join(f"{name} {value!r}" for name, value in named))
             raise KeyStrayed(
                 f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, otherwise "
                 "the newest row is unknown. Produce a key to one partition; if the topic got more partitions, make the "

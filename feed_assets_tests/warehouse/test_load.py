@@ -137,6 +137,17 @@ def test_a_key_from_another_partition_is_an_error_and_nothing_is_loaded(loader, 
     assert loader.known(stream) == held
 
 
+def test_a_long_key_from_another_partition_is_named_in_short(loader, stream):
+    """The loader repeats the error each minute. A producer chooses the key."""
+    stream.topic = stream.topic.model_copy(update={"key": ("text",)})
+    stream.key_id = schema = stream.schemas.add({"name": "text", "type": "string"})
+    for partition in (0, 1):
+        stream.send(schema, {"text": "x" * 2_500}, partition=partition)
+    with pytest.raises(KeyStrayed, match=r"the key text 'xx.+ comes from partitions 0 and 1") as error:
+        loader.load(stream)
+    assert len(str(error.value)) < 2_000
+
+
 @pytest.mark.parametrize("replayed", [1, 2])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_key_from_another_partition_is_an_error_beside_a_row_that_is_older(
