@@ -9,7 +9,7 @@ import duckdb
 
 from feed_assets.core.errors import DiskFull, InvalidShape, UnreadableUpdate
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.duck import opened_at
+from feed_assets.warehouse.duck import file_list, opened_at
 from feed_assets.warehouse.shapes import TAKEN, TEXT, Column, Kind, Shape
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Rows:
     """The rows of some Parquet files. Each column has a type that fits all files."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        names = ", ".join(literal(str(each)) for each in paths)
-        self._rows = f"read_parquet([{names}], hive_partitioning = false, union_by_name = true)"
+        self._rows = f"read_parquet([{file_list(paths)}], hive_partitioning = false, union_by_name = true)"
 
     @property
     def types(self) -> "dict[str, DuckDBPyType]":

@@ -8,6 +8,7 @@ import pytest
 from feed_assets.warehouse import parquet_lines as module
 from feed_assets.warehouse.duck import opened_at
 from feed_assets.warehouse.parquet_lines import Rows
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.warehouse_datasets import parquet
 
 
@@ -21,6 +22,14 @@ def written(folder, content: bytes, name: str = "part-0.parquet") -> Rows:
 def test_folders_are_no_columns(tmp_path):
     rows = written(tmp_path, parquet([{"id": 1}]), "country=de/part-0.parquet")
     assert [*rows.types] == ["id"]
+
+
+@each_case("name", ["a*.parquet", "?.parquet", "[ab].parquet", "**.parquet", "{a,b}.parquet"])
+def test_a_file_named_like_a_pattern_is_read_alone(tmp_path, name):
+    """DuckDB once read `a*.parquet` for each file that it matches, so that rows came twice."""
+    for each in ("a.parquet", "ab.parquet", name):
+        rows = written(tmp_path, parquet([{"id": 1}]), each)
+    assert rows.write(["id"], tmp_path / f"of {name}")[0] == 1
 
 
 @pytest.fixture
