@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 import sqlalchemy as sa
@@ -22,6 +22,7 @@ from dagster._core.storage.base_storage import DagsterStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.sqlite import create_db_conn_string
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 from sqlalchemy.exc import OperationalError
@@ -104,6 +105,23 @@ class _OneFile:
     """Mixin for a storage of Dagster that has only one file. It keeps this file open."""
 
     _conn_string: str
+    _file_name: ClassVar[str]
+    _last_table: ClassVar[str]
+    """The table that Dagster makes last, or adds to old files."""
+
+    @classmethod
+    def from_local(cls, base_dir: str, inst_data: ConfigurableClassData | None = None) -> Any:
+        """Open the storage in a folder. Let Dagster complete a file that is new or half made.
+
+        Dagster would load its 90 migrations first, which takes most of the time of opening an instance, to learn what
+        one statement tells: whether the file has a version.
+        """
+        path = Path(base_dir, f"{cls._file_name}.db")
+        if path.exists() and _is_complete(str(path), cls._last_table):
+            storage: Any = cls
+            return storage(create_db_conn_string(base_dir, cls._file_name), inst_data)
+        dagsters: Any = super()
+        return dagsters.from_local(base_dir, inst_data)
 
     @cached_property
     def files(self) -> KeptFiles:
@@ -121,9 +139,13 @@ class _OneFile:
 class KeptRunStorage(_OneFile, SqliteRunStorage):
     """Dagster's run storage with its file kept open."""
 
+    _file_name, _last_table = "runs", "instance_info"
+
 
 class KeptScheduleStorage(_OneFile, SqliteScheduleStorage):
     """Dagster's storage of ticks and sensors with its file kept open."""
+
+    _file_name, _last_table = "schedules", "job_ticks"
 
 
 class KeptEventLogStorage(SqliteEventLogStorage):
@@ -207,6 +229,15 @@ def _is_made(engine: sa.Engine) -> bool:
     with engine.connect() as connection, suppress(OperationalError):  # The file has no such table.
         return connection.exec_driver_sql("SELECT version_num FROM alembic_version").first() is not None
     return False
+
+
+def _is_complete(path: str, table: str) -> bool:
+    """Return whether a storage's file has its version and this table."""
+    engine = _opened(path)
+    try:
+        return _is_made(engine) and sa.inspect(engine).has_table(table)
+    finally:
+        engine.dispose()
 
 
 class KeptSqliteStorage(DagsterSqliteStorage):
