@@ -197,10 +197,6 @@ def _refuse_shared_schema(ledger: Ledger) -> None:
 
 def _migrate(ledger: Ledger) -> None:
     """Upgrade the schema under the writer's lock. A second process waits, and then finds nothing to do."""
-    # Import here, so that a process that only loads definitions starts faster.
-    from alembic import command
-    from alembic.config import Config
-
     schema, newest = _schema(ledger), _newest_schema()
     if schema == newest:
         return
@@ -215,6 +211,10 @@ def _migrate(ledger: Ledger) -> None:
             "FEED_ASSETS_LEDGER to a new database, or move the file away. Then run `feed-assets ledger rebuild --read "
             "--trust`, which records what is on the blackboard (docs/operations.md)."
         )
+    # Imported here, because most processes find nothing to do, and Alembic takes longer to import than this check.
+    from alembic import command
+    from alembic.config import Config
+
     _make_lock(ledger)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
@@ -238,16 +238,16 @@ _IS_THERE = ("23505", "42710", "42P07")
 
 
 def _newest_schema() -> str | None:
-    from alembic.script import ScriptDirectory
-
-    return ScriptDirectory(str(MIGRATIONS)).get_current_head()
+    """Return the newest schema. Each migration's file begins with its schema, so that none has to be loaded."""
+    return max((path.name.partition("_")[0] for path in MIGRATIONS.glob("versions/[0-9]*.py")), default=None)
 
 
 def _schema(ledger: Ledger) -> str | None:
-    from alembic.runtime.migration import MigrationContext
-
+    """Return the schema that Alembic has noted in the database. Return None if the database has no tables of ours."""
     with ledger.read() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
 
 
 def _as_it_is(url: str) -> Ledger:

@@ -7,10 +7,11 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from feed_assets.core.errors import DiskFull, FeedAssetsError, LedgerUnavailable
-from feed_assets.ledger import log, runs, subscriptions, update_changes, updates
+from feed_assets.ledger import database, log, runs, subscriptions, update_changes, updates
 from feed_assets.ledger.database import BASELINE, get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
@@ -24,6 +25,8 @@ def test_the_migrations_make_the_tables_that_the_code_declares(ledger):
     with ledger.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+        newest = ScriptDirectory(str(database.MIGRATIONS)).get_current_head()
+        assert context.get_current_revision() == database._schema(ledger) == database._newest_schema() == newest
 
 
 def test_a_ledger_from_before_the_first_release_is_refused_and_kept(url):
