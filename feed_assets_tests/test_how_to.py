@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from alembic.script import ScriptDirectory
 from dagster.components.core import load_defs
 
 from feed_assets import read
@@ -49,9 +48,6 @@ WITH_SAMPLE = re.compile(r"shop/orders|shop/sold|shop\.defs\.sold")
 BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?(?: exit=(\d))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-AS_REVISION_NUMBER = ScriptDirectory.as_revision_number
-
-
 class OfEveryInstance(WeakKeyDictionary):
     """The makers of all Dagster instances. One that has none of its own makes rows without Spark."""
 
@@ -60,18 +56,6 @@ class OfEveryInstance(WeakKeyDictionary):
 
     def get(self, instance, default=None) -> Maker:
         return super().get(instance, default) or PlainMaker()
-
-
-REVISIONS: dict[tuple[str, str], str | tuple[str, ...] | None] = {}
-"""Newest revisions of Dagster's storage. Each command opens an instance, and Dagster then reads all of its scripts."""
-
-
-def revision_number(scripts: ScriptDirectory, name: str) -> str | tuple[str, ...] | None:
-    """Return the number of a revision as alembic does, once for each folder of scripts."""
-    key = f"{scripts.dir} {scripts.version_locations}", name
-    if key not in REVISIONS:
-        REVISIONS[key] = AS_REVISION_NUMBER(scripts, name)
-    return REVISIONS[key]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +77,6 @@ def folder(
     monkeypatch.delenv("DAGSTER_HOME")
     monkeypatch.setattr(sys, "path", [*sys.path])
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    monkeypatch.setattr(ScriptDirectory, "as_revision_number", revision_number)
     monkeypatch.setattr(load_defs, "get_library_json_enriched_defs", lambda tree: dg.Definitions(component_tree=tree))
     project = make_project("shop", tmp_path)
     shutil.copytree(empty_home, project / ".feed_assets", dirs_exist_ok=True)
