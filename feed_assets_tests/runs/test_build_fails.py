@@ -299,13 +299,15 @@ def refuse_any(number):
     raise Mistake(f"no {number}")
 
 
+CAUSES = (
+    "1\nConnectException: AccessDenied\nIOException: No space left on device\n"
+    "[PATH_NOT_FOUND] FAILED_READ_FILE ads/shown/v1.0"
+)
 TEXTS_OF_RECORDS = [
-    "ConnectException: AccessDenied",
-    "No space left on device",
-    "[PATH_NOT_FOUND] FAILED_READ_FILE ads/shown/v1.0",
-    '1\nTraceback (most recent call last):\n  File "x"\nfeed_assets.core.errors.UpdateChanged: come back later',
-    '1\nTraceback (most recent call last):\n  File "x"\nfeed_assets.core.errors.NoSuchError: come back later',
+    f'{CAUSES}\nTraceback (most recent call last):\n  File "x"\nfeed_assets.core.errors.{error}: come back later'
+    for error in ("UpdateChanged", "NoSuchError")
 ]
+"""Texts with a line of each cause that the product recognizes, last an error of ours, and one that is not ours."""
 
 
 def refusing(text):
