@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -76,8 +77,14 @@ def _allocation(row: Any) -> Allocation:
 
 def resources_of(row: Any) -> Resources:
     """Return the resources of a row. Skip fields that only another version of this package has."""
+    return _parsed(row.resources)
+
+
+@lru_cache(1000)
+def _parsed(text: str) -> Resources:
+    """Return the resources of a text. A queue of hundreds of outputs has few texts, and each tick reads all of it."""
     names = {each.name for each in fields(Resources)}
-    return Resources(**{name: value for name, value in json.loads(row.resources).items() if name in names})
+    return Resources(**{name: value for name, value in json.loads(text).items() if name in names})
 
 
 def take_up(ledger: Ledger, allocation_id: str, dagster_run: str) -> Allocation | None:
