@@ -79,7 +79,7 @@ class World:
     def answer(self, name):
         if name in self.offline:
             return Probe(self.now, offline="no answer", since=self.now)
-        used = sum(each.cores for each in self.in_use(name)) + self.foreign[name]
+        used = self.cores_in_use()[name] + self.foreign[name]
         total = Amount(TOTALS[name], 99 * GIB)
         return Probe(self.now, total, Amount(max(TOTALS[name] - used, 0), 99 * GIB))
 
@@ -88,13 +88,15 @@ class World:
             return Room(Amount(0, 0), Amount(0, 0), closed="offline")
         return Room(probe.total, free_of(probe, grants), granted=sum((each.amount for each in grants), NOTHING))
 
-    def in_use(self, name):
-        """Return the resources of the runs that have a target, as its own master would count them."""
-        held = {each.has for each in self.runs.values() if each.has}
+    def cores_in_use(self):
+        """Return the cores of the runs that have a target, as the targets' own masters would count them."""
+        needs = {each.has: self.needs[each.output] for each in self.runs.values() if each.has}
         with self.ledger.read() as connection:
-            rows = {each.id: each for each in allocations.in_use(connection) if each.id in held and each.target}
-        by_output = {each.has: self.needs[each.output] for each in self.runs.values() if each.has}
-        return [by_output[each.id] for each in rows.values() if each.target == name]
+            rows = {each.id: each for each in allocations.in_use(connection)}
+        cores = Counter()
+        for row in rows.values():
+            cores[row.target] += needs[row.id].cores if row.id in needs else 0
+        return cores
 
     def tick(self):
         feed = Feed.parse(f"t/s{self.chance.randrange(SENSORS)}/v1.0")
@@ -181,8 +183,8 @@ class World:
         """Hold what runs have to the oracle: each has one row of its own, and no target has more than its size."""
         held = Counter(each.has for each in self.runs.values() if each.has)
         assert {*held.values()} <= {1}
-        for name, total in TOTALS.items():
-            assert sum(each.cores for each in self.in_use(name)) <= total
+        cores = self.cores_in_use()
+        assert all(cores[name] <= total for name, total in TOTALS.items())
 
 
 @pytest.mark.parametrize("seed", single_seeds(0, 10))
