@@ -275,6 +275,14 @@ class UpdateChanged(FeedAssetsError):
     """A pinned file was removed or altered after it was listed. A new read finds the update that is valid now."""
 
 
+class CopyDamaged(FeedAssetsError):
+    """A copied file does not have the bytes of its source. It is not published, and copied again."""
+
+
+class TurnLost(FeedAssetsError):
+    """Another process has taken over the work for a data center. Nothing more is published by this one."""
+
+
 class UnreadableUpdate(FeedAssetsError):
     """A pinned file cannot be read as declared: it has another header or format, or a name that Spark would skip."""
 

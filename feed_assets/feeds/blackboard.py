@@ -273,6 +273,27 @@ class Blackboard:
         with self._translated(f"write {key}", key):
             self._client.put(key, data, create=False)
 
+    def put_chunks(self, key: str, chunks: Iterable[bytes], part: int | None = None) -> str:
+        """Write or overwrite an object from chunks atomically, and return its etag.
+
+        Without `part` it is sent in one request, otherwise in parts of so many bytes. If `chunks` raises, nothing is
+        written.
+        """
+        self._refuse_write(key)
+        with self._translated(f"write {key}", key):
+            return self._client.put_chunks(key, chunks, part)
+
+    def copied_from(self, source: "Blackboard", file: File) -> str | None:
+        """Let the store copy an object of another blackboard to the same key here, if one S3 service holds both.
+
+        Return its etag. Return None if nothing was copied, also if the store refuses: then the bytes must be sent.
+        """
+        self._refuse_write(file.key)
+        if self._pages is None or source._pages is None:
+            return None
+        with self._translated(f"write {file.key}", file.key):
+            return self._pages.copied_from(source._pages, file.key, file.etag)
+
     def create(self, key: str, data: bytes) -> bool:
         """Write an object unless it exists. Return False if it does. This is atomic between processes."""
         self._refuse_write(key)

@@ -144,10 +144,25 @@ class S3Pages:
         """Return S3's answer for an object without its bytes."""
         return self._answer("head_object", **self._named(key))
 
+    def copied_from(self, source: "S3Pages", key: str, etag: str) -> str | None:
+        """Let S3 copy an object of another bucket, or prefix, to the same key here. Return its etag.
+
+        Return None if another service holds it, if it does not have this etag, or if S3 refuses.
+        """
+        if source._client().meta.endpoint_url != self._client().meta.endpoint_url:
+            return None
+        place: dict[str, Any] = {"CopySource": source._named(key), "CopySourceIfMatch": etag}
+        try:
+            answer = self._answer("copy_object", **self._named(key), **place)
+        except OSError:
+            return None
+        copied = str(answer.get("CopyObjectResult", {}).get("ETag") or "").strip('"')
+        return f'"{copied}"' if copied else None  # In listings it has quotes, but not in every store's answer.
+
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": f"{self._below('')}{key}"}
 
-    def _answer(self, request: str, **parameters: str) -> dict[str, Any]:
+    def _answer(self, request: str, **parameters: Any) -> dict[str, Any]:
         """Return S3's answer. Raise FileNotFoundError if the object is missing, otherwise OSError with S3's code."""
         ask = partial(getattr(self._client(), request), **parameters)
         try:

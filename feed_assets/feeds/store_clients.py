@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 OBJECTS_PER_PAGE = 1000
 """Number of objects that a store lists in one request."""
 
+PARTS_AT_ONCE = 3
+"""Number of parts of one object that are sent at the same time. They are in memory until they are sent."""
+
 
 @dataclass(frozen=True)
 class Page:
@@ -75,6 +78,21 @@ class ObstoreClient:
         """Write one object. With `create` fail if it exists, and never use multipart."""
         obstore.put(self._store, key, data, mode="create" if create else "overwrite")
 
+    def put_chunks(self, key: str, chunks: Iterable[bytes], /, part: int | None) -> str:
+        """Write one object from chunks, in parts of `part` bytes or in one request, and return its etag.
+
+        If `chunks` raises, nothing is written.
+        """
+        result = obstore.put(
+            self._store,
+            key,
+            iter(chunks),
+            use_multipart=part is not None,
+            chunk_size=part or OBJECTS_PER_PAGE,
+            max_concurrency=PARTS_AT_ONCE,
+        )
+        return result["e_tag"] or ""
+
     def delete(self, keys: Sequence[str], /) -> None:
         """Remove objects, up to a thousand in one request."""
         obstore.delete(self._store, keys)
@@ -124,6 +142,11 @@ class LocalClient(ObstoreClient):
         """Write one file. Raise InvalidName if a folder above it is a link."""
         local_disk.check_writable(self._root, key)
         super().put(key, data, create=create)
+
+    def put_chunks(self, key: str, chunks: Iterable[bytes], /, part: int | None) -> str:
+        """Write one file from chunks. Raise InvalidName if a folder above it is a link."""
+        local_disk.check_writable(self._root, key)
+        return super().put_chunks(key, chunks, part)
 
     def delete(self, keys: Sequence[str], /) -> None:
         """Remove files one by one, because obstore stops at a missing file, and refuses half-written files."""

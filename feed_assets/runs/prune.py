@@ -50,7 +50,7 @@ def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
     """Decide which updates of a partition to remove. With `apply`, remove them. The call may be killed and repeated."""
-    stored, holder = _stored_updates(services, partition), _holder(services, partition)
+    stored, holder = _stored_updates(services, partition), holder_of(services, partition)
     judged = judge(stored, policy, services.now(), holder and holder.id)
     if not apply:
         return Pruned(partition, judged, applied=False)
@@ -63,7 +63,7 @@ def prune(services: Services, partition: Partition, policy: Retention, *, apply:
     return Pruned(partition, tuple(replace(each, **corrected.get(each.id, {})) for each in judged), applied=True)
 
 
-def _holder(services: Services, partition: Partition) -> Update | None:
+def holder_of(services: Services, partition: Partition) -> Update | None:
     """Return the valid compacted update that replaces this partition, if the partition is one of our batches.
 
     Return None if there is no such update.
