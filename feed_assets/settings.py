@@ -23,6 +23,8 @@ from feed_assets.core.setting_types import (
     Boards,
     Conf,
     Database,
+    DataCenter,
+    DataCenters,
     Endpoint,
     Master,
     Profiles,
@@ -109,6 +111,12 @@ class Settings(Declaring):
     """The blackboards of other teams by name, as a JSON object.
 
     For example, `{"partner": {"url": …, "endpoint": …, "profile": …, "queue": …}}`.
+    """
+
+    data_centers: DataCenters = Secret[dict[str, DataCenter]]({})
+    """Places that get copies of datasets, by name, as a JSON object.
+
+    For example, `{"b": {"url": "s3://lake-b", "datasets": ["ads/*"], "keep": 3, "deadline": 3600}}`.
     """
 
     spark_master: Master = "local[2]"
@@ -301,6 +309,14 @@ class Settings(Declaring):
             )
         return boards[name]
 
+    def data_center(self, name: str) -> DataCenter:
+        """Return a data center by its name. Raise InvalidSetting if it is not set."""
+        places = self.data_centers.get_secret_value()
+        if name not in places:
+            names = ", ".join(sorted(places)) or "none"
+            raise InvalidSetting(f"there is no data center {name!r}: FEED_ASSETS_DATA_CENTERS has {names}. Add it.")
+        return places[name]
+
     def warehouse(self, name: str) -> Warehouse:
         """Return a warehouse by its name. Raise InvalidSetting if it is not set."""
         warehouses = self.warehouses.get_secret_value()
@@ -374,6 +390,11 @@ def settings() -> Settings:
         log_lines.as_json(log_lines.service_of(sys.argv))
     _say_unknown(os.environ)
     return config
+
+
+def has_data_centers() -> bool:
+    """Return whether there are data centers. A code location asks when it loads, before its settings are read."""
+    return bool(os.environ.get(_variable("data_centers")))
 
 
 _PLAIN = {

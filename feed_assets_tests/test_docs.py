@@ -122,10 +122,10 @@ def test_every_page_is_in_the_index():
 
 
 def test_every_command_in_the_docs_exists():
-    groups = "connector|events|feed|kafka|late|ledger|receive keys|state|subscriptions|warehouse"
+    groups = "connector|events|feed|kafka|late|ledger|receive keys|replicate|state|subscriptions|warehouse"
     named = {*re.findall(rf"`feed-assets ((?:(?:{groups}) )?[a-z][a-z-]*)", ALL)}
     assert named
-    assert named - {"feed", "receive"} <= set(COMMANDS)
+    assert named - {"feed", "receive", "replicate"} <= set(COMMANDS)
 
 
 @each_case("state", State)

@@ -79,6 +79,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "deploy",
         "core/test_allotment.py",
         "compaction",
+        "replication",
         "deliveries",
         "core/test_learned_needs.py",
         "feeds/test_blackboard.py::test_a_server_that_is_down_is_unavailable_and_not_empty",
@@ -132,6 +133,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
     ),
     Tier.SLOW: (
         "compaction/test_by_chance.py",
+        "replication/test_by_chance.py",
+        "replication/test_killed.py",
         "cli/test_as_of_now.py",
         "cli/test_deadlines_said.py",
         "cli/test_ends_of_processes.py",

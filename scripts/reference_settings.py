@@ -14,6 +14,7 @@ from feed_assets.settings import PREFIX, Settings
 _TYPES = {
     "Boards": "JSON object (secret)",
     "Conf": "JSON object (secret)",
+    "DataCenters": "JSON object (secret)",
     "Database": "SQLAlchemy URL (secret)",
     "Endpoint": "URL",
     "Master": "URL of Spark's master",
@@ -44,6 +45,7 @@ _PAGES = {
     "blackboard": "operations.md#s3",
     "blackboard_queue": "operations.md#a-bucket-that-tells",
     "blackboards": "operations.md#blackboards-of-others",
+    "data_centers": "replication.md",
     "spark_jars": "operations.md#secrets-that-aws-keeps",
     "spark_master": "spark.md#the-session",
     "spark_remote": "spark.md#the-session",

@@ -17,6 +17,7 @@ from feed_assets.cli import (
     late,
     ledger,
     receive,
+    replicate_command,
     state,
     undelivered,
     upkeep,
@@ -61,6 +62,7 @@ app.add_typer(kafka.app, name="kafka")
 app.add_typer(late.app, name="late")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(receive.app, name="receive")
+app.add_typer(replicate_command.app, name="replicate")
 app.add_typer(state.app, name="state")
 app.add_typer(undelivered.app, name="subscriptions")
 app.add_typer(warehouse.app, name="warehouse")

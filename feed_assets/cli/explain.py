@@ -235,7 +235,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         newest, gone = batch_sets.newest(connection, [output]).get(output), updates.gone(connection, output)
         fields = _ledger_facts(connection, output)
         late = expected_cursor.late(connection, [output])
-        notes = update_notes.compaction(connection, output, newest)
+        notes = [*update_notes.compaction(connection, output, newest), *update_notes.copies(connection, newest)]
     notes += [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
     notes += _queued(graph, output) if "requested" in fields else []
     notes += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []

@@ -131,9 +131,10 @@ def show(
     history = update_notes.history(board, feed_partition, is_ours=is_ours)
     _refuse_batches(newest)
     left_out, needed = update_notes.went_without(newest.update, is_ours=is_ours) if newest.update else ((), 0)
-    note = f"it was built without {len(left_out)} of {needed} partitions of its inputs" if left_out else ""
+    notes = [f"it was built without {len(left_out)} of {needed} partitions of its inputs"] if left_out else []
+    notes += update_notes.copies_of(newest.update, is_ours=is_ours) if newest.update else []
     fields = {"newer_versions": newer, "went_without": left_out, "history": history}
-    return say(views.FeedReadingView.model_validate(newest).model_copy(update=fields), as_json, note)
+    return say(views.FeedReadingView.model_validate(newest).model_copy(update=fields), as_json, "\n".join(notes))
 
 
 def _refuse_batches(reading: "Reading") -> None:

@@ -40,6 +40,23 @@ def compaction(connection: "Connection", output: Partition, newest: "UpdateRow |
     return [f"its update {newest.id} was compacted from {replaced}, with the same rows", *failures]
 
 
+def copies(connection: "Connection", newest: "UpdateRow | None") -> list[str]:
+    """Return a note for each data center that has, or waits for, the newest update of a partition."""
+    from feed_assets.replication.place_overview import notes
+
+    return notes(connection, newest)
+
+
+def copies_of(update: Update, *, is_ours: bool) -> list[str]:
+    """Return the notes of `copies` about an update that was read from our own blackboard."""
+    from feed_assets.ledger import updates
+
+    if is_ours:
+        with suppress(LedgerUnavailable), ledger_of_settings(makes=False).read() as connection:
+            return copies(connection, updates.find(connection, update.partition, update.id))
+    return []
+
+
 def went_without(update: Update, *, is_ours: bool) -> tuple[tuple[str, ...], int]:
     """Return, from the ledger, the inputs that one of our updates was built without, and how many inputs it needed."""
     from feed_assets.ledger import updates

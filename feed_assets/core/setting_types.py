@@ -4,7 +4,7 @@ import json
 import re
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Secret, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, SecretStr, model_validator
 from pydantic_core import from_json
 from pydantic_settings import NoDecode
 
@@ -107,8 +107,28 @@ class BlackboardLocation(BaseModel):
         return self
 
 
+class DataCenter(BaseModel):
+    """A named place that gets copies of datasets, on a blackboard of its own.
+
+    `datasets` are patterns of feeds, such as `ads/*`. `keep` is the number of newest updates that stay there of each
+    partition; without it, the place keeps what the source keeps. An alert opens when a copy is later than `deadline`
+    seconds. `at_once` is the number of updates, and of files of an update, that are copied at the same time.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Store
+    endpoint: Endpoint | None = None
+    profile: str | None = None
+    datasets: tuple[str, ...] = Field(min_length=1)
+    keep: int | None = Field(default=None, ge=1)
+    deadline: float | None = Field(default=None, gt=0)
+    at_once: int = Field(default=4, ge=1, le=32)
+
+
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Boards = Annotated[Secret[dict[BoardName, BlackboardLocation]], NoDecode, BeforeValidator(_object)]
+DataCenters = Annotated[Secret[dict[BoardName, DataCenter]], NoDecode, BeforeValidator(_object)]
 WarehouseName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Warehouses = Annotated[Secret[dict[WarehouseName, Warehouse]], NoDecode, BeforeValidator(_object)]
 TargetName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]

@@ -15,7 +15,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
-from feed_assets.orchestration.declare.declarations import Dataset, declarations_of, specs_of
+from feed_assets.orchestration.declare.declarations import Dataset, Foreign, declarations_of, specs_of
 from feed_assets.orchestration.declare.on_change import subscriptions_of
 from feed_assets.orchestration.declare.versions import with_versions
 from feed_assets.orchestration.prune_jobs import prune_jobs, prune_ledger_job
@@ -23,7 +23,7 @@ from feed_assets.orchestration.ticks.orphan_sensor import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
 from feed_assets.orchestration.ticks.watch import watch_checks
 from feed_assets.runs.services import utc_now
-from feed_assets.settings import settings
+from feed_assets.settings import has_data_centers, settings
 
 _records: Any = _record  # it has no types
 
@@ -76,7 +76,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
 
     Also add the job `prune_ledger`, and these jobs if they are needed: `prune` (a feed has a retention), `catch_up`
     (there is a Kafka topic), and `compact` (a dataset has this option). If there are subscriptions, add their sensor
-    and jobs.
+    and jobs. If the settings have data centers, add the sensor and the job `replicate`.
 
     Args:
         definitions: The datasets and feeds of a code location, and its other definitions.
@@ -101,6 +101,11 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
         from feed_assets.orchestration.delivery_job import delivery_jobs, delivery_sensor
 
         sensors, jobs = [*sensors, delivery_sensor(subscriptions)], [*jobs, *delivery_jobs(subscriptions)]
+    if has_data_centers():  # Import the module only if needed.
+        from feed_assets.orchestration.replicate_job import replicate_job, replicate_sensor
+
+        elsewhere = {each.feed for each in declared if isinstance(each, Foreign) and each.blackboard}
+        sensors, jobs = [*sensors, replicate_sensor(elsewhere)], [*jobs, replicate_job(elsewhere)]
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)
 

@@ -1,0 +1,221 @@
+"""`feed-assets replicate`: copies of datasets in other data centers."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson, PartitionKey
+from feed_assets.cli.loaded_location import Module, ledger_of_settings, load_graph, open_services
+from feed_assets.cli.progress import announced, progress
+from feed_assets.cli.project import has_module
+from feed_assets.cli.show import Values, View, show
+from feed_assets.core.errors import FeedAssetsError, in_short
+from feed_assets.core.feeds import Feed
+
+if TYPE_CHECKING:
+    from feed_assets.replication.comparison import Difference
+    from feed_assets.replication.places import Place
+    from feed_assets.runs.services import Services
+
+app = typer.Typer(help="Copies of datasets in other data centers.", no_args_is_help=True)
+
+PlaceName = Annotated[
+    str | None, typer.Argument(metavar="[PLACE]", help="A data center of the settings; by default all of them.")
+]
+OnePlace = Annotated[str, typer.Argument(metavar="PLACE", help="A data center of the settings.")]
+AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A feed of the place; by default all of them.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Compare names and sizes alone. By default all bytes are read.")]
+
+
+class CopiesView(View):
+    """Copies of one dataset in one place. `lag` is in seconds."""
+
+    place: str
+    feed: str
+    partitions: int
+    complete: int
+    waiting: int
+    waiting_bytes: int
+    lag: float | None
+    error: str | None
+    paused: str | None = None
+
+
+class DifferenceView(View):
+    """A difference between a place and the source. `repaired` is empty if nothing was to be repaired."""
+
+    partition: str
+    update_id: str
+    kind: str
+    reason: str
+    repaired: str = ""
+
+
+@app.command()
+def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
+    """List, for each place and dataset, the partitions that are complete there, what waits, and the lag in seconds."""
+    from feed_assets.replication import turn
+    from feed_assets.replication.place_overview import overview
+    from feed_assets.runs.services import utc_now
+    from feed_assets.settings import settings
+
+    views = list[CopiesView]()
+    with ledger_of_settings(makes=False).read() as connection:
+        for name in _names(place):
+            paused = turn.why_paused(connection, name)
+            for each in overview(connection, name, settings().data_center(name).datasets, utc_now()):
+                fields = {**vars(each), "feed": str(each.feed), "paused": paused}
+                views.append(CopiesView.model_validate(fields))
+    show(views, as_json, "" if views else "no dataset of a data center has an update yet")
+
+
+@app.command()
+def run(place: PlaceName = None, module: Module = None, as_json: AsJson = False) -> None:
+    """Copy now what waits. Exit with 1 if a task fails, if another process copies, or if the place is paused."""
+    from feed_assets.ledger.database import Ledger
+    from feed_assets.replication import replica_tasks
+    from feed_assets.replication.replicator import replicate
+
+    services = _services(module)
+
+    def retry(ledger: Ledger, name: str) -> None:
+        with ledger.write() as connection:
+            replica_tasks.retry(connection, name, services.now())
+
+    results = list[Values]()
+    for each in _places(services, place):
+        retry(services.ledger, each.name)
+        results.append(Values.of(place=each.name, **vars(replicate(services, each))))
+    show(results, as_json)
+    if any(each.root["failed"] or each.root["is_busy"] for each in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    place: OnePlace,
+    feed: AnyFeed = None,
+    partition: PartitionKey = "",
+    quick: Quick = False,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a place with the source, file by file, without the ledger. Exit with 1 if they differ."""
+    services = _services(module)
+    (opened,) = _places(services, place)
+    views = [_view(each) for each in _differences(services, opened, feed, partition, quick=quick)]
+    show(views, as_json, "" if views else f"{place} has what the source has")
+    if views:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    place: OnePlace,
+    feed: AnyFeed = None,
+    partition: PartitionKey = "",
+    quick: Quick = False,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a place equal to the source: withdraw and copy again what `verify` finds. Exit with 1 if some stays."""
+    from feed_assets.replication.comparison import repair as repair_one
+    from feed_assets.replication.publication import CopyEnds
+    from feed_assets.replication.turn import Turn
+
+    services = _services(module)
+    (opened,) = _places(services, place)
+    turn, views = Turn(services.ledger, place, services.now), list[DifferenceView]()
+    turn.take_or_raise()
+    try:
+        for each in _differences(services, opened, feed, partition, quick=quick):
+            try:
+                turn.keep()
+                repair_one(CopyEnds(services, opened, turn), each)
+                views.append(_view(each, "yes"))
+            except FeedAssetsError as error:
+                views.append(_view(each, f"no: {in_short(error)}"))
+    finally:
+        turn.end()
+    show(views, as_json, "" if views else f"{place} has what the source has")
+    if any(each.repaired != "yes" for each in views):
+        raise typer.Exit(1)
+
+
+@app.command()
+def pause(
+    place: OnePlace,
+    why: Annotated[str, typer.Option("--why", help="The reason, for others.")] = "paused by hand",
+    resume: Annotated[bool, typer.Option("--resume", help="End the pause.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the copies into a place, or resume them. A copy in progress ends before it is published."""
+    from feed_assets.replication import turn
+    from feed_assets.runs.services import utc_now
+    from feed_assets.settings import settings
+
+    settings().data_center(place)
+    turn.pause(ledger_of_settings(makes=False), place, None if resume else why, _person(), utc_now())
+    show(Values.of(place=place, paused=None if resume else why), as_json)
+
+
+@app.command()
+def forget(place: OnePlace, as_json: AsJson = False) -> None:
+    """Forget a place that is no longer in the settings: its tasks, its copies' rows, and its position in the log."""
+    from feed_assets.core.errors import InvalidName
+    from feed_assets.replication.transitions_read import forget_place
+    from feed_assets.settings import settings
+
+    if place in settings().data_centers.get_secret_value():
+        raise InvalidName(
+            f"{place} is a data center of FEED_ASSETS_DATA_CENTERS: expected one that is no longer there."
+        )
+    with ledger_of_settings(makes=False).write() as connection:
+        count = forget_place(connection, place)
+    show(Values.of(place=place, forgotten=count), as_json)
+
+
+def _person() -> str:
+    from getpass import getuser
+
+    return getuser()
+
+
+def _names(place: str | None) -> list[str]:
+    """Return the names of the places in the settings, or the named one. Raise InvalidSetting if there is none."""
+    from feed_assets.core.errors import InvalidSetting
+    from feed_assets.settings import settings
+
+    names = [place] if place else sorted(settings().data_centers.get_secret_value())
+    if not names:
+        raise InvalidSetting("FEED_ASSETS_DATA_CENTERS has no data center: expected one. Add it there.")
+    return names
+
+
+def _services(module: str | None) -> "Services":
+    graph = load_graph(module) if module or has_module() else None
+    return open_services(graph, makes=False)
+
+
+def _places(services: "Services", place: str | None) -> "list[Place]":
+    from feed_assets.replication.places import open_place
+    from feed_assets.settings import settings
+
+    return [open_place(settings(), name, services.board) for name in _names(place)]
+
+
+def _differences(
+    services: "Services", place: "Place", feed: str | None, partition: str, *, quick: bool
+) -> "Iterator[Difference]":
+    from feed_assets.replication.comparison import compare, feeds_of
+
+    feeds = [Feed.parse(feed)] if feed else feeds_of(services, place)
+    with progress() as doing:
+        for each in announced(feeds, doing, "comparing"):
+            yield from compare(services, place, [each], partition or None, is_deep=not quick)
+
+
+def _view(each: "Difference", repaired: str = "") -> DifferenceView:
+    fields = {**vars(each), "partition": str(each.partition), "repaired": repaired}
+    return DifferenceView.model_validate(fields)

@@ -1,0 +1,142 @@
+"""Comparison of a place with the source, file by file, from the two blackboards alone; and repair of the differences.
+
+The ledger is used for one question: if the bytes of a file differ, which end still has what was copied?
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from feed_assets.core.errors import CopyDamaged
+from feed_assets.core.feeds import Feed, File, Partition, Skipped, Update
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.replication import replicas
+from feed_assets.replication.file_copies import digest_of
+from feed_assets.replication.places import Place, without_rejects
+from feed_assets.replication.publication import CopyEnds, copy_update, withdraw
+from feed_assets.runs.services import Services
+
+MISSING, EXTRA, DIFFERENT, DAMAGED = "missing", "extra", "different", "damaged source"
+"""Kinds of differences. `DAMAGED`: the source no longer has what was copied, and the place still has it."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference between a place and the source in one update. `files` are names that have to be copied again."""
+
+    partition: Partition
+    update_id: str
+    kind: str
+    reason: str
+    files: tuple[str, ...] = ()
+
+
+def feeds_of(services: Services, place: Place) -> list[Feed]:
+    """Return the feeds of a place that are on either blackboard, rejects before their datasets."""
+    names = {*read.feeds(services.board), *read.feeds(place.board)}
+    chosen = [each for each in names if place.has(each) and each not in services.elsewhere]
+    return sorted(chosen, key=lambda feed: (without_rejects(feed), feed == without_rejects(feed)))
+
+
+def compare(
+    services: Services, place: Place, feeds: Iterable[Feed], key: str | None = None, *, is_deep: bool = True
+) -> Iterator[Difference]:
+    """Yield the differences of feeds, or of one partition with its batches, lazily.
+
+    The newest valid update of each partition and batch must be valid in the place. Each valid update of the place must
+    be valid at the source, or pruned there, and have the same files. Unless `is_deep`, files are compared by name and
+    size alone; otherwise both ends are read completely.
+    """
+    for feed in feeds:
+        for partition in _partitions((services.board, place.board), feed):
+            if key is None or partition.key == key or partition.key.startswith(f"{key}/"):
+                yield from _compare_partition(services, place, partition, is_deep=is_deep)
+
+
+def _partitions(boards: Iterable[Blackboard], feed: Feed) -> list[Partition]:
+    entries = chain.from_iterable(read.walk(board, feed, is_appendable=True) for board in boards)
+    return sorted({each for each in entries if isinstance(each, Partition)})
+
+
+def _compare_partition(
+    services: Services, place: Place, partition: Partition, *, is_deep: bool
+) -> Iterator[Difference]:
+    copies = {each.id: each for each in read.history(place.board, partition) if isinstance(each, Update)}
+    history = read.history(services.board, partition)
+    originals = {each.id: each for each in history if isinstance(each, Update)}
+    newest = max(originals, default="")
+    if newest and newest not in copies:
+        yield Difference(partition, newest, MISSING, "the newest update of the source is not valid in the place")
+    for update_id in sorted(copies):
+        if update_id in originals:
+            yield from _compare_update(services, place, originals[update_id], copies[update_id], is_deep=is_deep)
+        elif reason := _why_extra(services.board, partition, update_id, history):
+            yield Difference(partition, update_id, EXTRA, reason)
+
+
+def _why_extra(
+    source: Blackboard, partition: Partition, update_id: str, history: Sequence[Update | Skipped]
+) -> str | None:
+    """Return why an update should not be valid in the place. Return None if the source has pruned it."""
+    for each in history:
+        if isinstance(each, Skipped) and each.id == update_id:
+            return f"it is not valid at the source: {each.reason}"
+    kept = read.kept_from(source, partition)
+    return None if kept and update_id < kept else "the source does not have it, and has not pruned it"
+
+
+def _compare_update(
+    services: Services, place: Place, original: Update, copy: Update, *, is_deep: bool
+) -> Iterator[Difference]:
+    files, copies = _by_name(original), _by_name(copy)
+    wrong = dict.fromkeys(files.keys() - copies.keys(), "is not there")
+    wrong |= dict.fromkeys(copies.keys() - files.keys(), "is not at the source")
+    both = sorted(files.keys() & copies.keys())
+    wrong |= {name: f"has {copies[name].size} bytes" for name in both if files[name].size != copies[name].size}
+    damaged = ""
+    for name in both if is_deep else ():
+        ends = _ends_that_differ(services, place, original, files[name]) if name not in wrong else None
+        damaged = damaged or (name if ends == DAMAGED else "")
+        wrong |= {name: "has other bytes"} if ends else {}
+    if damaged:
+        reason = f"{damaged} is no longer what was copied, and the place still has that: restore or publish it again"
+        yield Difference(original.partition, original.id, DAMAGED, reason)
+    elif wrong:
+        reason = "; ".join(f"{name} {what}" for name, what in sorted(wrong.items())[:3])
+        yield Difference(original.partition, original.id, DIFFERENT, reason, tuple(sorted(files.keys() & wrong.keys())))
+
+
+def _by_name(update: Update) -> dict[str, File]:
+    return {file.key.removeprefix(f"{update.path}/"): file for file in update.files}
+
+
+def _ends_that_differ(services: Services, place: Place, update: Update, file: File) -> str | None:
+    """Return DAMAGED or DIFFERENT if the bytes of a file differ between both ends. Return None if they are equal."""
+    original, _ = digest_of(services.board, file.key, _go_on)
+    copy, _ = digest_of(place.board, file.key, _go_on)
+    if original.md5 == copy.md5:
+        return None
+    with services.ledger.read() as connection:
+        replica = replicas.find(connection, place.name, update.partition, update.id)
+    recorded = replica.files.get(file.key.removeprefix(f"{update.path}/")) if replica else None
+    # A file that was written again at the source has another etag: then the place is behind, and nothing is damaged.
+    is_damaged = recorded is not None and (recorded.md5, recorded.source_etag) == (copy.md5, file.etag)
+    return DAMAGED if is_damaged else DIFFERENT
+
+
+def _go_on() -> None:
+    """Do nothing: a comparison has no turn to keep."""
+
+
+def repair(ends: CopyEnds, difference: Difference) -> None:
+    """Make one update of a place equal to the source. Raise CopyDamaged if the source is damaged."""
+    partition, update_id = difference.partition, difference.update_id
+    if difference.kind == DAMAGED:
+        raise CopyDamaged(f"{partition} {update_id} is not repaired: {difference.reason}.")
+    if difference.kind == EXTRA:
+        withdraw(ends, partition, update_id)
+        ends.set_state(partition, update_id, replicas.WITHDRAWN)
+        return
+    update = read.named(ends.source, partition, update_id)
+    copy_update(ends, update, ends.services.now(), again=difference.files)

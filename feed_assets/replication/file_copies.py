@@ -1,0 +1,140 @@
+"""Copy of one file between blackboards, verified by its size and its MD5.
+
+The store's etag proves what it has, if the etag is the MD5 of what was sent. Otherwise the copy is read back.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from hashlib import md5
+
+from feed_assets.core.errors import CopyDamaged, UpdateChanged
+from feed_assets.core.feeds import File
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read import check_served
+from feed_assets.replication.read_ahead import read_ahead
+from feed_assets.replication.replicas import CopiedFile
+
+PART = 8 << 20
+"""Bytes of a part. A file of at most this size is sent in one request."""
+
+_MOST_PARTS = 9_000
+"""Number of parts that S3 accepts, with some room: 10,000."""
+
+_LARGEST_BY_STORE = 5 << 30
+"""Size up to which S3 copies an object in one request."""
+
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+Checkpoint = Callable[[], None]
+"""A function that is called between chunks, and raises an error if the copy must stop."""
+
+
+class Digest:
+    """MD5 of the bytes of a file, and the etag that S3 gives to a file that was sent in parts."""
+
+    def __init__(self, part: int | None = None) -> None:
+        self.size, self._part = 0, part
+        self._whole, self._current, self._parts = _new(), _new(), list[bytes]()
+
+    def add(self, chunk: bytes | memoryview) -> None:
+        """Add the next bytes."""
+        self.size += len(chunk)
+        self._whole.update(chunk)
+        view = memoryview(chunk)
+        while self._part and view:
+            room = self._part - (self.size - len(view)) % self._part
+            self._current.update(view[:room])
+            if room <= len(view):
+                self._parts.append(self._current.digest())
+                self._current = _new()
+            view = view[room:]
+
+    @property
+    def md5(self) -> str:
+        """Return the MD5 of all bytes."""
+        return self._whole.hexdigest()
+
+    @property
+    def etag(self) -> str:
+        """Return the etag that S3 gives to these bytes, unless it encrypts them with a key of its own."""
+        if not self._part:
+            return self.md5
+        last = [self._current.digest()] if self.size % self._part else []
+        parts = [*self._parts, *last]
+        return f"{md5(b''.join(parts), usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+def _new():  # noqa: ANN202  hashlib's own type has no public name
+    return md5(usedforsecurity=False)
+
+
+def copy_file(source: Blackboard, place: Blackboard, file: File, checkpoint: Checkpoint) -> CopiedFile:
+    """Copy a listed file to the same key in a place, and return what was verified.
+
+    Raise UpdateChanged if the source is not the listed file, CopyDamaged if other bytes arrive, and the errors of
+    `checkpoint`. Then the place has no such file, or an earlier one.
+    """
+    return _by_store(source, place, file) or _streamed(source, place, file, checkpoint)
+
+
+def _by_store(source: Blackboard, place: Blackboard, file: File) -> CopiedFile | None:
+    """Let one S3 service copy a file between its buckets. Return None if it did not, or if nothing proves the copy."""
+    digest = _unquoted(file.etag)
+    if not _MD5.fullmatch(digest) or file.size > _LARGEST_BY_STORE:
+        return None
+    etag = place.copied_from(source, file)
+    return CopiedFile(file.size, digest, file.etag, etag) if etag and _unquoted(etag) == digest else None
+
+
+def _streamed(source: Blackboard, place: Blackboard, file: File, checkpoint: Checkpoint) -> CopiedFile:
+    opened = source.stream(file.key)
+    check_served(file, opened[0] if opened else None)
+    part = None if file.size <= PART else max(PART, -(-file.size // _MOST_PARTS))
+    digest = Digest(part if place.is_paged else None)
+    chunks = _observed(opened[1] if opened else iter(()), file, digest, checkpoint)
+    # With an error in the chunks, the store keeps nothing: so a broken source leaves no file.
+    if part is None:
+        etag = place.put_chunks(file.key, [b"".join(chunks)])
+    else:
+        with read_ahead(chunks) as ahead:
+            etag = place.put_chunks(file.key, ahead, part)
+    if not place.is_paged or _unquoted(etag) != digest.etag:
+        etag = _read_back(place, file, digest, checkpoint)
+    return CopiedFile(file.size, digest.md5, file.etag, etag)
+
+
+def _observed(chunks: Iterator[bytes], file: File, digest: Digest, checkpoint: Checkpoint) -> Iterator[bytes]:
+    """Yield the chunks of a source. Raise UpdateChanged or CopyDamaged at their end if they are not the listed file."""
+    for chunk in chunks:
+        checkpoint()
+        digest.add(chunk)
+        yield chunk
+    if digest.size != file.size:
+        raise UpdateChanged(f"{file.key}: the source sent {digest.size} bytes, expected {file.size}. Copy it again.")
+    expected = _unquoted(file.etag)
+    if _MD5.fullmatch(expected) and expected != digest.md5:
+        raise CopyDamaged(f"{file.key}: bytes with the MD5 {digest.md5} arrived, expected {expected}. Copy it again.")
+
+
+def _read_back(place: Blackboard, file: File, sent: Digest, checkpoint: Checkpoint) -> str:
+    """Return the etag of a copy. Raise CopyDamaged if it has other bytes than those that were sent."""
+    digest, served = digest_of(place, file.key, checkpoint)
+    if served is None or (digest.size, digest.md5) != (sent.size, sent.md5):
+        raise CopyDamaged(
+            f"{file.key}: the copy on {place.title} has {digest.size} bytes with the MD5 {digest.md5}, expected "
+            f"{sent.size} with {sent.md5}. Copy it again."
+        )
+    return served.etag
+
+
+def digest_of(board: Blackboard, key: str, checkpoint: Checkpoint) -> tuple[Digest, File | None]:
+    """Return the digest of an object's bytes, and its metadata. The latter is None if it does not exist."""
+    digest, opened = Digest(), board.stream(key)
+    for chunk in opened[1] if opened else ():
+        checkpoint()
+        digest.add(chunk)
+    return digest, opened[0] if opened else None
+
+
+def _unquoted(etag: str) -> str:
+    return etag.strip('"')

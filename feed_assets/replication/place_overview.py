@@ -1,0 +1,131 @@
+"""State of a place by dataset: complete partitions, waiting tasks, lag; and the notes and alerts about them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import updates
+from feed_assets.ledger.tables import replica, replica_task, update
+from feed_assets.ledger.updates import UpdateRow
+from feed_assets.replication import replicas
+from feed_assets.replication.places import matches
+from feed_assets.replication.replica_tasks import COPY
+
+_Row = Any
+"""A row of the ledger, or None."""
+
+
+@dataclass(frozen=True)
+class DatasetCopies:
+    """Copies of a dataset in a place.
+
+    `partitions` have a valid update at the source, batches count on their own; of `complete` ones the place has the
+    newest. `lag` is the age of the oldest transition that the place does not have yet, in seconds.
+    """
+
+    place: str
+    feed: Feed
+    partitions: int
+    complete: int
+    waiting: int
+    waiting_bytes: int
+    lag: float | None
+    error: str | None
+
+
+def overview(connection: sa.Connection, place: str, datasets: Iterable[str], now: datetime) -> list[DatasetCopies]:
+    """Return the copies of each dataset that a place has, or is to get, by name."""
+    counts = _complete(connection, place)
+    waiting = _waiting(connection, place)
+    patterns = [*datasets]
+    feeds = {feed for feed in counts if matches(feed, patterns)} | waiting.keys()
+    errors = _errors(connection, place)
+    return [
+        _copies(place, each, counts=counts.get(each), waiting=waiting.get(each), error=errors.get(each), now=now)
+        for each in sorted(feeds)
+    ]
+
+
+def _copies(
+    place: str,
+    feed: Feed,
+    *,
+    counts: tuple[int, int] | None,
+    waiting: tuple[int, int, datetime] | None,
+    error: str | None,
+    now: datetime,
+) -> DatasetCopies:
+    partitions, complete = counts or (0, 0)
+    tasks, size, since = waiting or (0, 0, None)
+    lag = max((now - since).total_seconds(), 0) if since else None
+    return DatasetCopies(place, feed, partitions, complete, waiting=tasks, waiting_bytes=size, lag=lag, error=error)
+
+
+def _complete(connection: sa.Connection, place: str) -> dict[Feed, tuple[int, int]]:
+    """Return for each feed how many partitions have a published update, and of how many the place has the newest."""
+    keys = update.c.feed, update.c.partition
+    newest = sa.select(*keys, sa.func.max(update.c.id).label("id")).where(update.c.state == updates.PUBLISHED)
+    newest = newest.group_by(*keys).subquery()
+    has_copy = (replica.c.place == place) & (replica.c.state == replicas.PUBLISHED)
+    for name in ("feed", "partition", "id"):
+        has_copy &= replica.c[name] == newest.c[name]
+    query = sa.select(newest.c.feed, sa.func.count(), sa.func.count(replica.c.id))
+    query = query.select_from(newest.outerjoin(replica, has_copy)).group_by(newest.c.feed)
+    return {Feed.parse(feed): (partitions, complete) for feed, partitions, complete in connection.execute(query)}
+
+
+def _waiting(connection: sa.Connection, place: str) -> dict[Feed, tuple[int, int, datetime]]:
+    size = sa.func.sum(sa.case((replica_task.c.action == COPY, sa.func.coalesce(replica_task.c.size, 0)), else_=0))
+    columns = replica_task.c.feed, sa.func.count(), size, sa.func.min(replica_task.c.since)
+    query = sa.select(*columns).where(replica_task.c.place == place).group_by(replica_task.c.feed)
+    return {Feed.parse(feed): (count, int(size), since) for feed, count, size, since in connection.execute(query)}
+
+
+def _errors(connection: sa.Connection, place: str) -> dict[Feed, str]:
+    """Return the error of the oldest failed task of each feed."""
+    failed = (replica_task.c.place == place) & replica_task.c.error.is_not(None)
+    query = sa.select(replica_task.c.feed, replica_task.c.error).where(failed)
+    rows = connection.execute(query.order_by(replica_task.c.sequence.desc()))
+    return {Feed.parse(row.feed): row.error or "" for row in rows}
+
+
+def late(copies: Iterable[DatasetCopies], deadline: float | None) -> dict[str, str]:
+    """Return the reason of an alert for each dataset whose copies fail, or are later than `deadline` seconds.
+
+    The keys are `<dataset>|<place>`.
+    """
+    reasons = dict[str, str]()
+    for each in copies:
+        is_late = deadline is not None and each.lag is not None and each.lag > deadline
+        if is_late or each.error:
+            lag = f"{each.waiting} transitions wait, the oldest for {timedelta(seconds=int(each.lag or 0))}"
+            limit = f", expected at most {timedelta(seconds=deadline)}" if is_late and deadline else ""
+            error = f": {each.error}" if each.error else ""
+            reasons[f"{each.feed}|{each.place}"] = f"the copy in the data center {each.place}: {lag}{limit}{error}"
+    return reasons
+
+
+def notes(connection: sa.Connection, newest: UpdateRow | None) -> list[str]:
+    """Return a note for each place about the newest update of a partition: copied, or waiting and why."""
+    if newest is None:
+        return []
+    its_keys = {"feed": str(newest.partition.feed), "partition": newest.partition.key}
+    copies = sa.select(replica).filter_by(**its_keys, id=newest.id).order_by(replica.c.place)
+    waiting = sa.select(replica_task).filter_by(**its_keys).order_by(replica_task.c.place, replica_task.c.sequence)
+    first_tasks = {row.place: row for row in reversed(connection.execute(waiting).all())}
+    done = {row.place: row for row in connection.execute(copies)}
+    return [_note(newest.id, place, done.get(place), first_tasks.get(place)) for place in sorted({*done, *first_tasks})]
+
+
+def _note(update_id: str, place: str, copy: _Row, task: _Row) -> str:
+    if task:
+        error = f": {task.error}" if task.error else ""
+        return f"the data center {place} waits for its {task.action} since {task.since:%Y-%m-%d %H:%M:%S} UTC{error}"
+    if copy and copy.state == replicas.PUBLISHED:
+        seconds = (copy.at - copy.since).total_seconds()
+        return f"the data center {place} has {update_id}, {seconds:.0f} s after the source"
+    return f"the data center {place} does not have {update_id}: it is {copy.state if copy else 'unknown'} there"

@@ -1,0 +1,55 @@
+"""Data centers as places to copy to: their blackboards, and the datasets that each gets."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.feeds import Feed
+from feed_assets.core.setting_types import DataCenter
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.stores import s3_credentials
+from feed_assets.settings import Settings
+
+_REJECTS = "_rejects"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A data center with its opened blackboard."""
+
+    name: str
+    center: DataCenter
+    board: Blackboard
+
+    def has(self, feed: Feed) -> bool:
+        """Return whether the place gets copies of a feed."""
+        return matches(feed, self.center.datasets)
+
+
+def open_place(settings: Settings, name: str, source: Blackboard) -> Place:
+    """Open a data center. Its folder or bucket must exist: a disk that is not mounted is not filled.
+
+    Raise InvalidSetting if it is unknown, or has the blackboard of the source: copies would replace what they copy.
+    """
+    center = settings.data_center(name)
+    credentials = (
+        s3_credentials(center.url, center.profile) if center.profile and center.url.startswith("s3:") else None
+    )
+    board = Blackboard.open(center.url, endpoint=center.endpoint, credentials=credentials)
+    if board.address and board.address == source.address:
+        raise InvalidSetting(
+            f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard {source.url}: expected "
+            "another one. Correct its url."
+        )
+    return Place(name, center, board)
+
+
+def matches(feed: Feed, patterns: Iterable[str]) -> bool:
+    """Return whether a pattern matches a feed. The rejects of a dataset match wherever the dataset does."""
+    return any(fnmatchcase(str(each), pattern) for each in {feed, without_rejects(feed)} for pattern in patterns)
+
+
+def without_rejects(feed: Feed) -> Feed:
+    """Return the dataset of a feed of rejects. Return any other feed unchanged."""
+    return Feed(feed.name.removesuffix(_REJECTS) or feed.name, feed.version)

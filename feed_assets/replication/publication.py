@@ -1,0 +1,230 @@
+"""Publication of a copy in a place: the files of exactly one update, then its manifest.
+
+The process may be killed after any step. Before the manifest nothing is visible, and the next attempt continues with
+the files that the ledger has as verified. An attempt that finds files under the id may meet another process that lost
+its turn without noticing: it puts `GUARD` there first, so that a manifest of the other one would be wrong.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from feed_assets.core.errors import CopyDamaged, UpdateChanged
+from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import updates
+from feed_assets.replication import replicas
+from feed_assets.replication.file_copies import copy_file
+from feed_assets.replication.places import Place
+from feed_assets.replication.replicas import CopiedFile, Replica
+from feed_assets.replication.turn import Turn
+from feed_assets.runs.services import Services
+
+GUARD = "_invalidated-0"
+"""Name of an empty object that makes the count of every manifest wrong, as `feed invalidate` adds it."""
+
+_FILES_PER_RECORD = 64
+"""Number of files after which the verified ones are recorded. A kill repeats at most so many."""
+
+_BYTES_PER_RECORD = 256 << 20
+"""Number of bytes after which the verified files are recorded."""
+
+_MANIFEST_TRIES = 3
+"""Number of times that a manifest of an earlier attempt is removed."""
+
+
+@dataclass(frozen=True)
+class CopyEnds:
+    """Both ends of a copy: the services with the source's blackboard, the place, and the turn to write there."""
+
+    services: Services
+    place: Place
+    turn: Turn
+
+    @property
+    def source(self) -> Blackboard:
+        """Return the blackboard to copy from."""
+        return self.services.board
+
+    @property
+    def board(self) -> Blackboard:
+        """Return the blackboard to copy to."""
+        return self.place.board
+
+    def set_state(self, partition: Partition, update_id: str, state: str) -> None:
+        """Record a new state of a copy, if the ledger has it."""
+        with self.services.ledger.write() as connection:
+            replicas.set_state(connection, self.place.name, partition, update_id, state=state, now=self.services.now())
+
+
+def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collection[str] | None = None) -> Replica:
+    """Copy an update and publish it. Return its row.
+
+    A file that the ledger has as verified, and that is unchanged in the place, is not sent again, unless `again` names
+    it. With `again`, the update in the place is made invalid first, and put right.
+    Raise UpdateChanged if the source is invalid or has other files meanwhile, CopyDamaged, TurnLost, and the errors of
+    the stores. Then nothing is visible.
+    """
+    copy = _begin(ends, update, since)
+    existing = {file.key: file for file in ends.board.files(update.path)}
+    manifest, guard = f"{update.path}/{MANIFEST}", f"{update.path}/{GUARD}"
+    unchanged = {name: each for name, each in copy.files.items() if _is_same(update, name, each, existing)}
+    kept = {name: each for name, each in unchanged.items() if name not in (again or ())}
+    if manifest in existing and again is None and _is_whole(ends, update, kept, existing):
+        return _record(ends, replace(copy, files=kept, state=replicas.PUBLISHED))
+    if existing:
+        ends.turn.keep()
+        ends.board.delete([manifest])
+        ends.board.put(guard, b"")
+    copy = replace(copy, files=kept)
+    for group in _groups([file for file in update.files if _name(update, file) not in kept]):
+        copy = _record(ends, replace(copy, files={**copy.files, **_copied(ends, update, group)}))
+        ends.services.on_step("files recorded")
+    _make_visible(ends, update, copy, bool(existing))
+    return _record(ends, replace(copy, state=replicas.PUBLISHED))
+
+
+def _begin(ends: CopyEnds, update: Update, since: datetime) -> Replica:
+    """Return the row of a copy with the files that are still those of the source."""
+    place, partition = ends.place.name, update.partition
+    with ends.services.ledger.read() as connection:
+        before = replicas.find(connection, place, partition, update.id)
+    listed = {_name(update, file): file for file in update.files}
+    files = {
+        name: each
+        for name, each in (before.files.items() if before else ())
+        if name in listed and (each.size, each.source_etag) == (listed[name].size, listed[name].etag)
+    }
+    now, digest = ends.services.now(), update.files_digest
+    return Replica(
+        place,
+        partition,
+        update.id,
+        state=replicas.COPYING,
+        files_digest=digest,
+        size=update.size,
+        files=files,
+        since=since,
+        at=now,
+    )
+
+
+def _is_same(update: Update, name: str, copied: CopiedFile, existing: dict[str, File]) -> bool:
+    file = existing.get(f"{update.path}/{name}")
+    return file is not None and (file.size, file.etag) == (copied.size, copied.etag)
+
+
+def _is_whole(ends: CopyEnds, update: Update, kept: dict[str, CopiedFile], existing: dict[str, File]) -> bool:
+    """Return whether an update in the place has exactly the verified files, and the right manifest."""
+    content = ends.board.get(f"{update.path}/{MANIFEST}", MANIFEST_LIMIT + 1)
+    return len(kept) == len(update.files) == len(existing) - 1 and content == _content(update)
+
+
+def _content(update: Update) -> bytes:
+    return str(len(update.files)).encode()
+
+
+def _name(update: Update, file: File) -> str:
+    return file.key.removeprefix(f"{update.path}/")
+
+
+def _groups(files: Sequence[File]) -> Iterator[list[File]]:
+    """Yield files in groups that are recorded together."""
+    group, size = list[File](), 0
+    for file in files:
+        if group and (len(group) == _FILES_PER_RECORD or size + file.size > _BYTES_PER_RECORD):
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+    if group:
+        yield group
+
+
+def _copied(ends: CopyEnds, update: Update, files: Sequence[File]) -> dict[str, CopiedFile]:
+    """Copy files at the same time, and return what was verified, by name."""
+
+    def copy_one(file: File) -> tuple[str, CopiedFile]:
+        ends.turn.keep()
+        copied = copy_file(ends.source, ends.board, file, ends.turn.keep)
+        ends.services.on_step("file copied")
+        return _name(update, file), copied
+
+    if len(files) == 1:
+        return dict(map(copy_one, files))
+    with ThreadPoolExecutor(ends.place.center.at_once) as threads:
+        return dict(threads.map(copy_one, files))
+
+
+def _record(ends: CopyEnds, copy: Replica) -> Replica:
+    copy = replace(copy, at=ends.services.now())
+    with ends.services.ledger.write() as connection:
+        ends.turn.check(connection)
+        replicas.put(connection, copy)
+    return copy
+
+
+def _make_visible(ends: CopyEnds, update: Update, copy: Replica, is_guarded: bool) -> None:
+    """Put the manifest of a copy if the place has exactly the verified files, and the source is still valid."""
+    path, guard = update.path, f"{update.path}/{GUARD}"
+    expected = {f"{path}/{name}": (each.size, each.etag) for name, each in copy.files.items()}
+    listed = {file.key: (file.size, file.etag) for file in ends.board.files(path) if file.key != guard}
+    if wrong := sorted(key for key, facts in expected.items() if listed.get(key) != facts):
+        raise CopyDamaged(
+            f"{wrong[0]}: the copy on {ends.board.title} was changed or removed meanwhile. Copy it again."
+        )
+    check_source(ends, update)
+    ends.services.on_step("before the manifest")
+    # The manifest of an earlier attempt is one of these. It goes while the guard is there.
+    if unexpected := listed.keys() - expected.keys():
+        ends.board.delete(unexpected)
+    if is_guarded:
+        ends.board.delete([guard])
+        ends.services.on_step("guard removed")
+    _put_manifest(ends.board, f"{path}/{MANIFEST}", _content(update))
+    ends.services.on_step("manifest")
+
+
+def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
+    """Create the manifest. Remove one of an earlier attempt that says another number."""
+    for _ in range(_MANIFEST_TRIES):
+        if board.create(key, content) or board.get(key, MANIFEST_LIMIT + 1) == content:
+            return
+        board.delete([key])
+    raise CopyDamaged(f"{key}: another process puts a manifest with another number. Find it; then copy it again.")
+
+
+def check_source(ends: CopyEnds, update: Update) -> None:
+    """Raise UpdateChanged unless an update is still published and unchanged, by the ledger and at the source.
+
+    Also raise TurnLost if another process has the turn.
+    """
+    with ends.services.ledger.read() as connection:
+        ends.turn.check(connection)
+        row = updates.find(connection, update.partition, update.id)
+    if row is None or row.state != updates.PUBLISHED:
+        state = row.state if row else "unknown"
+        raise UpdateChanged(
+            f"{update.path} is {state} at the source meanwhile. It is not published in {ends.place.name}."
+        )
+    current = read.named(ends.source, update.partition, update.id)
+    if current.files != update.files:
+        raise UpdateChanged(f"{update.path} has other files at the source meanwhile. It is copied again.")
+
+
+def withdraw(ends: CopyEnds, partition: Partition, update_id: str) -> bool:
+    """Make a copy invalid. Return False if there is none.
+
+    The manifest goes first. Then GUARD makes a manifest wrong that a process without a turn may still put.
+    """
+    path = Update(partition, update_id, ()).path
+    files = ends.board.files(path)
+    if not files:
+        return False
+    ends.board.delete([f"{path}/{MANIFEST}"])
+    ends.services.on_step("manifest removed")
+    ends.board.put(f"{path}/{GUARD}", b"")
+    ends.services.on_step("withdrawn")
+    return True

@@ -1,0 +1,109 @@
+"""`feed-assets replicate`: what is where, and what a person does about it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.errors import InvalidName, InvalidSetting, TurnLost
+from feed_assets.feeds import write
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.opened import open_board
+from feed_assets.ledger.database import open_ledger
+from feed_assets.replication.turn import Turn
+from feed_assets.runs.services import utc_now
+from feed_assets.runs.sync import sync
+from feed_assets.settings import settings
+from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, visible
+
+
+def feed_assets(*words, code=0, error=None):
+    """Run a command, and return what it prints as JSON."""
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert type(result.exception) is (error or (SystemExit if code else type(None))), result.exception
+    assert result.exit_code == (1 if error else code)
+    return str(result.exception) if error else json.loads(result.stdout)
+
+
+@pytest.fixture
+def place(home, tmp_path, monkeypatch) -> Blackboard:
+    """Return the blackboard of the data center `b`, and publish an update at the source."""
+    folder = tmp_path / "b"
+    folder.mkdir()
+    centers = {"b": {"url": folder.as_uri(), "datasets": ["shop/*"], "deadline": 60}}
+    monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", json.dumps(centers))
+    monkeypatch.chdir(tmp_path)
+    settings.cache_clear()
+    publish()
+    return Blackboard.open(folder.as_uri())
+
+
+def publish():
+    board = open_board(settings())
+    update = write.publish(board, DAY, FILES, utc_now())
+    sync(board, open_ledger(settings().ledger), DAY, utc_now())
+    return update
+
+
+def test_copies_are_listed_made_verified_and_repaired(place):
+    (row,) = feed_assets("replicate", "ls")
+    assert (row["feed"], row["partitions"], row["complete"], row["waiting"]) == (str(SALES), 1, 0, 0)
+    assert [each["kind"] for each in feed_assets("replicate", "verify", "b", code=1)] == ["missing"]
+
+    assert feed_assets("replicate", "run") == [{"place": "b", "done": 1, "failed": 0, "is_busy": False}]
+    (row,) = feed_assets("replicate", "ls", "b")
+    assert (row["complete"], row["waiting"], row["lag"], row["error"]) == (1, 0, None, None)
+    assert feed_assets("replicate", "verify", "b", str(SALES), DAY.key) == []
+    shown = CliRunner().invoke(app, ["feed", "show", str(SALES), DAY.key])
+    assert "the data center b has " in shown.output
+
+    update_id, _ = visible(place)
+    place.put(f"{DAY.path}/{update_id}/part-0.csv", b"id\n0\n")
+    assert feed_assets("replicate", "verify", "b", "--quick") == []
+    (found,) = feed_assets("replicate", "repair", "b")
+    assert (found["kind"], found["repaired"]) == ("different", "yes")
+    assert visible(place)[1] == FILES
+
+
+def test_a_failed_copy_is_listed_with_its_lag_and_tried_again_at_once(place):
+    update = publish()
+    source = open_board(settings())
+    source.put(f"{update.path}/part-0.csv", b"other")
+    (result,) = feed_assets("replicate", "run", "b", code=1)
+    assert (result["done"], result["failed"]) == (1, 1)
+    (row,) = feed_assets("replicate", "ls")
+    assert (row["waiting"], row["complete"]) == (1, 0)
+    assert row["lag"] >= 0
+    assert "part-0.csv" in row["error"]
+    shown = CliRunner().invoke(app, ["feed", "show", str(SALES), DAY.key])
+    assert "the data center b waits for its copy since" in shown.output
+
+    sync(source, open_ledger(settings().ledger), DAY, utc_now())
+    assert feed_assets("replicate", "run", "b")[0]["failed"] == 0
+    assert visible(place)[1]["part-0.csv"] == b"other"
+
+
+def test_a_paused_place_gets_nothing_until_it_is_resumed(place):
+    assert feed_assets("replicate", "pause", "b", "--why", "new disk") == {"place": "b", "paused": "new disk"}
+    assert feed_assets("replicate", "run", code=1)[0]["is_busy"]
+    assert feed_assets("replicate", "ls")[0]["paused"] == "new disk"
+    assert "it is paused" in feed_assets("replicate", "repair", "b", error=TurnLost)
+    assert visible(place) is None
+
+    feed_assets("replicate", "pause", "b", "--resume")
+    turn = Turn(open_ledger(settings().ledger), "b", utc_now)
+    turn.take_or_raise()
+    assert feed_assets("replicate", "run", code=1)[0]["is_busy"]
+    turn.end()
+    assert feed_assets("replicate", "run")[0]["done"] == 1
+
+
+def test_a_place_that_is_no_longer_set_is_forgotten(place, monkeypatch):
+    feed_assets("replicate", "run")
+    assert "no longer there" in feed_assets("replicate", "forget", "b", error=InvalidName)
+    assert "no data center 'c'" in feed_assets("replicate", "verify", "c", error=InvalidSetting)
+    monkeypatch.delenv("FEED_ASSETS_DATA_CENTERS")
+    settings.cache_clear()
+    assert feed_assets("replicate", "forget", "b") == {"place": "b", "forgotten": 1}
+    assert "expected one. Add it there" in feed_assets("replicate", "ls", error=InvalidSetting)

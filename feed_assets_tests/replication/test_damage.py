@@ -1,0 +1,155 @@
+"""Damage in transit and at rest, a full place, and a place that differs: found, never published, and repaired."""
+
+import pytest
+
+from feed_assets.core.errors import CopyDamaged, NoValidUpdate
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds import write
+from feed_assets.replication import comparison
+from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSING, compare, feeds_of, repair
+from feed_assets.replication.file_copies import PART
+from feed_assets.replication.publication import CopyEnds
+from feed_assets.replication.turn import Turn
+from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, overwrite, place_on, visible, wired
+
+LARGE = {"part-0.csv": b"1\n" * (PART // 2 + 5), "part-1.csv": b"id\n"}
+
+
+def differences(ends, **options):
+    return [*compare(ends.services, ends.place, feeds_of(ends.services, ends.place), **options)]
+
+
+def repaired(ends) -> list[str]:
+    """Repair all differences, and return their kinds."""
+    turn = Turn(ends.ledger, ends.place.name, ends.clock)
+    turn.take_or_raise()
+    kinds = list[str]()
+    try:
+        for each in differences(ends):
+            repair(CopyEnds(ends.services, ends.place, turn), each)
+            kinds.append(each.kind)
+    finally:
+        turn.end()
+    return kinds
+
+
+@pytest.mark.parametrize("files", [FILES, LARGE], ids=["small", "in parts"])
+def test_bytes_that_change_on_the_way_are_not_published_and_sent_again(any_ends, files):
+    board, wire = wired(any_ends.place.board)
+    any_ends.source, _ = wired(any_ends.source)
+    place = place_on(board)
+    if board._pages and any_ends.source._pages:
+        board._pages = None  # The store itself would copy.
+    wire.on_chunk = lambda key, chunk: chunk[:-1] + b"X" if key.endswith("part-0.csv") else chunk
+    any_ends.publish(files=files)
+
+    assert any_ends.replicate(place).failed == 1
+    assert visible(board) is None
+    assert any("MD5" in (each.error or "") for each in any_ends.waiting())
+    wire.on_chunk = lambda _, chunk: chunk
+    any_ends.settle(place)
+    assert visible(board) == visible(any_ends.source)
+    assert not differences(any_ends)
+
+
+def test_a_source_that_sends_other_bytes_or_breaks_off_leaves_no_file(ends):
+    ends.publish(files=LARGE)
+    ends.source, wire = wired(ends.source)
+    broken = ends.source.stream
+
+    def breaks(key: str, start: int = 0):
+        served, chunks = broken(key, start)
+        return served, iter([next(chunks)[:100]])
+
+    ends.source.stream = breaks
+    assert ends.replicate().failed == 1
+    assert "expected" in (ends.waiting()[0].error or "")
+    assert not [each.key for each in ends.place.board.files(DAY.path) if each.key.endswith("part-0.csv")]
+    assert wire.operations
+
+
+def test_a_full_place_publishes_nothing_and_continues_where_it_stopped(ends):
+    files = {f"part-{number}.csv": b"1\n" * 100 for number in range(200)}
+    board, wire = wired(ends.place.board)
+    room = iter(range(130))
+
+    def put(name: str, _key: str) -> None:
+        if name == "put_chunks" and next(room, None) is None:
+            raise OSError(28, "No space left on device")
+
+    wire.before = put
+    ends.publish(files=files)
+    place = place_on(board, at_once=1)
+    assert ends.replicate(place).failed == 1
+    assert visible(board) is None
+    assert "No space left" in (ends.waiting()[0].error or "")
+
+    wire.before, wire.sent = lambda *_: None, 0
+    ends.settle(place)
+    assert visible(board) == visible(ends.source)
+    assert wire.sent == 200 * (200 - 128), "the recorded files are not sent again"
+
+
+def test_verify_needs_no_ledger_and_repair_makes_the_place_equal(any_ends):
+    first, second = any_ends.publish(), any_ends.publish()
+    any_ends.replicate()
+    assert differences(any_ends) == []
+    missing, other = any_ends.publish(Partition(SALES, "2026-02-01")), Partition(SALES, "2026-02-02")
+    any_ends.place.board.put(f"{first.path}/part-0.csv", b"id\n0\n")
+    any_ends.place.board.put(f"{second.path}/more.csv", b"")
+    any_ends.place.board.put(f"{second.path}/_SUCCESS", b"3")
+    write.publish(any_ends.place.board, other, FILES, any_ends.clock())
+
+    found = {(each.partition.key, each.update_id): each.kind for each in differences(any_ends)}
+    assert [*found.values()].count(EXTRA) == 1
+    assert found[missing.partition.key, missing.id] == MISSING
+    assert found[DAY.key, first.id] == found[DAY.key, second.id] == DIFFERENT
+    quick = {each.update_id: each.reason for each in differences(any_ends, is_deep=False)}
+    assert first.id not in quick, "names and sizes are equal"
+    assert "more.csv is not at the source" in quick[second.id]
+    assert [each.partition for each in differences(any_ends, key=missing.partition.key)] == [missing.partition]
+
+    assert sorted(repaired(any_ends)) == sorted([DIFFERENT, DIFFERENT, EXTRA, MISSING])
+    assert differences(any_ends) == []
+    assert visible(any_ends.place.board, other) is None
+    assert any_ends.settle().failed == 0
+    assert differences(any_ends) == []
+
+
+def test_repair_never_replaces_a_good_copy_by_a_damaged_source(ends):
+    update = ends.publish()
+    ends.replicate()
+    overwrite(ends.source, f"{update.path}/part-0.csv", b"id\n0\n")
+    (found,) = differences(ends)
+    assert found.kind == DAMAGED
+    with pytest.raises(CopyDamaged, match="restore or publish it again"):
+        repaired(ends)
+    assert visible(ends.place.board) == (update.id, FILES)
+
+    # A file that its owner wrote again has another etag: then the place is behind.
+    ends.source.put(f"{update.path}/part-0.csv", b"id\n0\n")
+    assert repaired(ends) == [DIFFERENT]
+    assert visible(ends.place.board) == visible(ends.source)
+
+
+def test_bits_that_change_at_rest_in_the_place_are_repaired(ends):
+    update = ends.publish()
+    ends.replicate()
+    overwrite(ends.place.board, f"{update.path}/part-0.csv", b"id\n0\n")
+    board, wire = wired(ends.place.board)
+    ends.place = place_on(board)
+    assert repaired(ends) == [DIFFERENT]
+    assert visible(board) == (update.id, FILES)
+    assert wire.sent == len(FILES["part-0.csv"]), "the other file is still right"
+
+
+def test_a_difference_that_is_gone_meanwhile_is_not_repaired(ends):
+    update = ends.publish()
+    (found,) = differences(ends)
+    ends.invalidate(update)
+    turn = Turn(ends.ledger, "b", ends.clock)
+    turn.take_or_raise()
+    with pytest.raises(NoValidUpdate):
+        repair(CopyEnds(ends.services, ends.place, turn), found)
+    assert found.kind == comparison.MISSING
+    assert visible(ends.place.board) is None
