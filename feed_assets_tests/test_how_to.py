@@ -1,10 +1,5 @@
-"""The how-to pages as their reader does them: files are written, commands run in order, and outputs compared.
+"""The how-to pages as their reader does them: files are written, commands run in order, and outputs compared."""
 
-A block `sh` is run, a block `bash` is only parsed: it needs servers, packages or rights that a test does not have.
-"""
-
-import configparser
-import json
 import os
 import re
 import shutil
@@ -14,21 +9,15 @@ from pathlib import Path
 from statistics import quantiles
 from weakref import WeakKeyDictionary
 
-import dagster as dg
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
-from dagster.components.core import load_defs
 
 from feed_assets import read
 from feed_assets.cli.loaded_location import open_instance
-from feed_assets.cli.new_project import make_project
 from feed_assets.orchestration.execute import makers
 from feed_assets.runs.maker import Maker
-from feed_assets.settings import settings
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.support.page_commands import check_is_accepted, forget_modules, lines_of, run
+from feed_assets_tests.support.page_commands import check_is_accepted, forget_modules
+from feed_assets_tests.support.page_reader import BLOCK, Reader, lay_out, project_in, reader_in
 
 FOLDER = Path(__file__).parents[1] / "docs" / "how-to"
 PAGES = {page.stem: page.read_text(encoding="utf-8") for page in sorted(FOLDER.glob("*.md"))}
@@ -45,7 +34,6 @@ BY_SPARK = {
 """Pages whose runs make their rows with Spark. In all others a run makes one row without calling the function."""
 WITH_SAMPLE = re.compile(r"shop/orders|shop/sold|shop\.defs\.sold")
 """Words of the project of the tutorial. A page without them begins without its feed, dataset and sample."""
-BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?(?: exit=(\d))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 class OfEveryInstance(WeakKeyDictionary):
@@ -69,25 +57,11 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(
-    home: Path, tmp_path: Path, empty_home: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def folder(home: Path, tmp_path: Path, empty_home: Path, empty_ledger: Path) -> Iterator[Path]:
     """Provide a new project `shop`, as `feed-assets init shop` makes it, with a home of its own."""
-    before = dict(os.environ)
-    monkeypatch.delenv("DAGSTER_HOME")
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    monkeypatch.setattr(load_defs, "get_library_json_enriched_defs", lambda tree: dg.Definitions(component_tree=tree))
-    project = make_project("shop", tmp_path)
-    shutil.copytree(empty_home, project / ".feed_assets", dirs_exist_ok=True)
-    shutil.copyfile(empty_ledger, project / ".feed_assets" / "ledger.db")
-    monkeypatch.chdir(project)
-    settings.cache_clear()
-    yield project
-    forget_modules()
-    os.environ.clear()
-    os.environ.update(before)
-    settings.cache_clear()
+    project = project_in(tmp_path, empty_home, empty_ledger)
+    with reader_in(project):
+        yield project
 
 
 def without_sample(project: Path) -> None:
@@ -96,78 +70,6 @@ def without_sample(project: Path) -> None:
     (project / "tests" / "test_sold.py").unlink()
     shutil.rmtree(project / ".feed_assets" / "blackboard")
     (project / ".feed_assets" / "blackboard").mkdir()
-
-
-class Reader:
-    """A reader who does what a page says, block by block, in the current folder."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        """The output since the last block of output."""
-
-    def follow(self, page: str) -> None:
-        """Do all that a page says."""
-        does = {"sh": self.run, "bash": self.parse, "text": self.compare}
-        for language, title, code, text in BLOCK.findall(page):
-            if title == "layout":
-                lay_out(text)
-            elif title:
-                Path(title).parent.mkdir(parents=True, exist_ok=True)
-                Path(title).write_text(text, encoding="utf-8")
-            elif language in does:
-                does[language](text, int(code or 0))
-            else:
-                check_form(language, text)
-
-    def run(self, text: str, code: int) -> None:
-        """Run the commands of a block, each of which has to end with this exit code."""
-        for command in lines_of(text):
-            ended, output = run(command)
-            print(f"$ {command}\n{output}")  # noqa: T201 - pytest shows it if the page fails
-            assert ended == code, f"{command}: {ended}\n{output}"
-            self.lines += output.splitlines()
-
-    def parse(self, text: str, _: int) -> None:
-        """Only parse the commands of a block."""
-        with pytest.MonkeyPatch.context() as environment:
-            for command in lines_of(text):
-                check_is_accepted(command, environment)
-
-    def compare(self, text: str, _: int) -> None:
-        """Compare a block of output with what was printed since the last one."""
-        for line in text.splitlines():
-            assert any(is_printed(line, each) for each in self.lines), f"{line!r} is not in {self.lines}"
-        self.lines.clear()
-
-
-def lay_out(text: str) -> None:
-    """Write the objects that a page lists to the blackboard: each line has a key, and of a manifest its content."""
-    for line in text.splitlines():
-        key, *content = line.split()
-        path = Path(".feed_assets", "blackboard", key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if content:
-            path.write_text(*content, encoding="utf-8")
-        else:
-            pq.write_table(pa.table({"item": ["lemon"], "price": [1.5]}), path)
-
-
-def is_printed(line: str, output: str) -> bool:
-    """Return True if a line of output is the page's, where `…` stands for any text, and blanks for any blanks."""
-    pattern = r"\s+".join(re.escape(word).replace("…", ".*") for word in line.split())
-    return re.fullmatch(rf"\s*{pattern}\s*", output) is not None
-
-
-def check_form(language: str, text: str) -> None:
-    """Raise an error if a block is not of its language. Scala and SQL have no parser here."""
-    if language == "yaml":
-        yaml.safe_load(text)
-    elif language == "json":
-        json.loads(text)
-    elif language == "ini":
-        configparser.ConfigParser(strict=False, interpolation=None).read_string(text)
-    else:
-        assert language in {"scala", "sql"}, f"nothing checks a block of {language}"
 
 
 def check_definitions() -> None:

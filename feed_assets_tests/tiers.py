@@ -19,7 +19,7 @@ class Tier(IntEnum):
     SPARK = 2
     """Spark, and the demo."""
     SLOW = 3
-    """Kills, faults and histories by chance, Chromium, the tutorial: many seconds or many cases."""
+    """Kills, faults and histories by chance, Chromium, the tutorials: many seconds or many cases."""
 
     @property
     def mark(self) -> str:
@@ -212,7 +212,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "sources/test_row_groups.py",
         "sources/test_too_large.py::test_a_read_gives_rows_of_so_many_bytes",
         "test_how_to.py",
-        "test_tutorial.py",
+        "test_tutorials.py",
         "warehouse/test_chain.py",
         "warehouse/test_command_datasets.py::test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere",
         "warehouse/test_datasets_killed.py",
@@ -339,7 +339,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "cli/test_build.py::test_build_repeats_a_failed_partition_by_its_ui_key_and_records_the_person",
         "cli/test_run.py::test_a_failed_run_is_retried_later_and_explain_keeps_its_error",
         "cli/test_run.py::test_explain_names_ready_and_waiting_partitions_and_run_builds_the_ready_ones",
-        "test_tutorial.py",
+        "test_tutorials.py::test_a_tutorial_does_what_it_says[tutorial]",
     ),
     "feeds are on S3, and the ledger on PostgreSQL": (
         "feeds/test_blackboard.py",

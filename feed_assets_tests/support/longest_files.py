@@ -36,7 +36,7 @@ LONGEST = (
     "runs/test_build_fails.py",
     "orchestration/test_compact.py",
     "orchestration/test_append_machine.py",
-    "test_tutorial.py",
+    "test_tutorials.py",
     "faults/test_many_waiting.py",
     "orchestration/test_attempts.py",
     "spark/test_out_of_memory.py",

@@ -20,7 +20,7 @@ from feed_assets.cli import app
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import Settings, settings
 
-PACKAGES = {"shop", "conftest", "tests"}
+PACKAGES = {"shop", "cafe", "bakery", "clicks", "conftest", "tests"}
 """Modules that a page's project has. They are loaded anew by each command, as a page may change them."""
 
 
@@ -88,8 +88,10 @@ def run_pytest(words: list[str]) -> tuple[int, str]:
 
 
 def run_python(words: list[str]) -> tuple[int, str]:
-    """Run a file as a program."""
-    return printed(lambda: runpy.run_path(words[0], run_name="__main__"))
+    """Run a file as a program with its arguments."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        return printed(lambda: runpy.run_path(words[0], run_name="__main__"))
 
 
 PROGRAMS: dict[str, Callable[[list[str]], tuple[int, str]]] = {
