@@ -20,6 +20,10 @@ ROOT = Path(__file__).parent.parent
 _INDEXES = ("/index.md", "/README.md")
 _CODE_TITLE = re.compile(r"^(```\w+) title=(\S+)$", re.MULTILINE)
 _LOADED = re.compile(r"<(?:script|img|iframe|link(?= [^>]*stylesheet))[^>]+(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
+_SEARCH_BOOSTS = {"how-to/": 1.2, "tutorial": 1.2, "decisions/": 0.1, "licences": 0.1}
+"""Weights of pages in the search, by the beginnings of their paths."""
+_WORDS = tomllib.loads(Path(__file__).with_name("search_words.toml").read_text("utf-8"))
+_SEARCH_WORDS: dict[str, str] = _WORDS["guides"] | {f"how-to/{name}": words for name, words in _WORDS["how-to"].items()}
 REPOSITORY: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Repository"]
 
 
@@ -28,6 +32,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
     It is a link of the footer: with MkDocs's `repo_url` each page would ask GitHub for its stars.
     """
+    if gone := [page for page in _SEARCH_WORDS if not Path(config.docs_dir, f"{page}.md").is_file()]:
+        raise PluginError(f"search_words.toml has words for {gone[0]}: expected a page docs/{gone[0]}.md.")
     config.nav = [*_entries(config.nav or [], Path(config.docs_dir))]
     config.extra["social"] = [{"icon": "fontawesome/brands/github", "link": REPOSITORY}]
     return config
@@ -55,6 +61,7 @@ def _pages(docs: Path, pattern: str) -> list[str]:
 
 def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> str:
     """Let links to folders and to files outside of docs/ lead to a page of the site or to the repository."""
+    _weigh(page)
     here = posixpath.dirname(f"docs/{page.file.src_uri}")
 
     def target(link: str) -> str:
@@ -69,6 +76,13 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> st
         return in_repository(place + "/" * is_folder, REPOSITORY) + hash_sign + anchor
 
     return with_links(_CODE_TITLE.sub(_with_title, markdown), target)
+
+
+def _weigh(page: Page) -> None:
+    """Give a page its weight in the search, and further words that find it."""
+    path = page.file.src_uri.removesuffix(".md")
+    boosts = [boost for start, boost in _SEARCH_BOOSTS.items() if path.startswith(start)]
+    page.meta |= {"search": {"boost": [*boosts, 1.0][0]}, "tags": _SEARCH_WORDS.get(path, "").split()}
 
 
 def _with_title(fence: re.Match[str]) -> str:
