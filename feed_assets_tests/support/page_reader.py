@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from alembic.script import ScriptDirectory
 from dagster.components.core import load_defs
 
 from feed_assets.cli.new_project import make_project
@@ -27,17 +26,6 @@ from feed_assets.settings import settings
 from feed_assets_tests.support.page_commands import check_is_accepted, forget_modules, lines_of, run
 
 BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?(?: exit=(\d))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-AS_REVISION_NUMBER = ScriptDirectory.as_revision_number
-REVISIONS: dict[tuple[str, str], str | tuple[str, ...] | None] = {}
-"""Newest revisions of Dagster's storage. Each command opens an instance, and Dagster then reads all of its scripts."""
-
-
-def revision_number(scripts: ScriptDirectory, name: str) -> str | tuple[str, ...] | None:
-    """Return the number of a revision as alembic does, once for each folder of scripts."""
-    key = f"{scripts.dir} {scripts.version_locations}", name
-    if key not in REVISIONS:
-        REVISIONS[key] = AS_REVISION_NUMBER(scripts, name)
-    return REVISIONS[key]
 
 
 @contextmanager
@@ -47,7 +35,6 @@ def reader_in(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DAGSTER_HOME")
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-        patch.setattr(ScriptDirectory, "as_revision_number", revision_number)
         patch.setattr(load_defs, "get_library_json_enriched_defs", lambda tree: dg.Definitions(component_tree=tree))
         patch.chdir(folder)
         settings.cache_clear()
