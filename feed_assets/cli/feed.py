@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -240,17 +241,19 @@ def invalidate(
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
-    invalid = set[str]()
-    # After a kill between two updates, repeat the command. A compaction that begins meanwhile adds another update.
-    while remaining := [each for each in _with_same_rows(board, feed_partition, update) if each not in invalid]:
-        invalid.add(each := remaining[0])
+    shown = set[str]()
+    # After a kill between two updates, repeat the command. A compaction in progress may seal its update after the first
+    # look at it: the second round finds it. Later, the compaction itself sees that the replaced update is invalid.
+    for each in chain.from_iterable(_with_same_rows(board, feed_partition, update) for _ in range(2)):
         try:
             write.invalidate(board, feed_partition, each, how=how.value)
         except NoValidUpdate:
             if each == update:
                 raise
-            continue  # A compaction that has written nothing yet. It looks at the update that it replaces again.
-        report("invalidated", board, feed_partition, each)
+            continue  # A compaction has claimed it, and has written nothing yet.
+        if each not in shown:
+            shown.add(each)
+            report("invalidated", board, feed_partition, each)
     if held := batch_set.held_by(board, feed_partition):
         echo(
             f"{feed_partition}: its rows are still read, because {held.name} contains them. If a run by events made "

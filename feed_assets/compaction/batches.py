@@ -77,8 +77,9 @@ def compact(
 
 def groups_of(connection: sa.Connection, parent: Partition, least: int, *, by_size: bool) -> list[list[Pin]]:
     """Return the groups of at least `least` batches of a partition that can each be replaced by one batch."""
-    pins = batch_sets.pins_of(connection, [parent])[parent]
-    groups = _in_a_row(pins, compacted.may_return(connection, parent))
+    others = batch_sets.of_others(connection, parent)
+    pins = [pin for pin in batch_sets.pins_of(connection, [parent])[parent] if pin.partition not in others]
+    groups = _in_a_row(pins, [*compacted.may_return(connection, parent), *others])
     groups = [_without_large(each) for each in groups] if by_size else groups
     return [each for each in groups if len(each) >= max(least, 2)]
 
@@ -102,12 +103,13 @@ def is_range(pin: Pin) -> bool:
     return numbers is not None and numbers.is_range
 
 
-def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition]) -> list[list[Pin]]:
+def _in_a_row(pins: Sequence[Pin], between: Sequence[Partition]) -> list[list[Pin]]:
     """Return groups of batches with consecutive numbers. Each group can be replaced by one combined batch.
 
-    A batch in `returning` is invalid but may become valid again, so no group reaches across it.
+    No group reaches across a batch in `between`: it is invalid but may become valid again, or it was written by hand,
+    maybe with other columns.
     """
-    borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
+    borders = sorted(numbers.first for at in between if (numbers := numbers_in(at.name)))
     numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))
     return [[pin for _, pin in group] for _, group in rows]

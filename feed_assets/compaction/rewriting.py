@@ -72,7 +72,8 @@ class Rewriting:
     def _confirm_again(self, update_id: str, confirm: Callable[[], object]) -> None:
         """Withdraw the manifest if a read update became invalid before the manifest was there.
 
-        Whoever invalidates an update after that finds the claim in the ledger, and invalidates the new update, too.
+        `feed invalidate` finds the claim in the ledger. It looks at the new update before and after it invalidates the
+        replaced one, so one of the two sees what the other has done.
         """
         try:
             confirm()

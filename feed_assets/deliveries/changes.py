@@ -76,16 +76,21 @@ def _is_old_batch() -> sa.ColumnElement[bool]:
 def _is_compaction() -> sa.ColumnElement[bool]:
     """Return the condition that a change concerns an update that a compaction wrote, and changes no rows.
 
-    Such an update has the rows of the updates it replaces. While the replaced update of a whole partition is there, its
-    own changes are delivered instead. A range is different: it may have rows of a batch that is invalid now.
+    Such an update has the rows of the updates it replaces. Its own changes are left out while the replaced update of a
+    whole partition is valid, or if a later change invalidates that one, which is delivered instead. A range is
+    different: it may have rows of a batch that is invalid now.
     """
     its_update = (update.c.feed == change.c.feed) & (update.c.partition == change.c.partition)
     its_update &= (update.c.id == change.c.subject) & (update.c.origin == updates.COMPACTED)
     is_new = sa.func.coalesce(change.c.before, updates.CLAIMED) == updates.CLAIMED
-    replaced = update.alias()
+    replaced, later = update.alias(), change.alias()
     its_base = (consumed.c.feed == change.c.feed) & (consumed.c.partition == change.c.partition)
     its_base &= (consumed.c.id == change.c.subject) & increment_base.ADDS_TO
     its_base &= (replaced.c.feed == consumed.c.feed) & (replaced.c.partition == consumed.c.partition)
-    its_base &= (replaced.c.id == consumed.c.position) & (replaced.c.state != updates.PRUNED)
-    has_base = sa.exists().where(its_base).correlate(change)
+    its_base &= replaced.c.id == consumed.c.position
+    is_later = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
+    is_later &= (later.c.kind == log.UPDATE) & (later.c.subject == replaced.c.id) & (later.c.after == change.c.after)
+    is_later &= later.c.sequence > change.c.sequence
+    is_valid = (replaced.c.state == updates.PUBLISHED) | sa.exists().where(is_later).correlate(change, replaced)
+    has_base = sa.exists().where(its_base, is_valid).correlate(change)
     return (change.c.kind == log.UPDATE) & sa.exists().where(its_update).correlate(change) & (is_new | has_base)

@@ -13,8 +13,8 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import delivery_owner
 
-LIVE_FOR = timedelta(minutes=2)
-"""Time after a tick in which a declaration counts as live. A location ticks every few seconds."""
+LIVE_FOR = timedelta(minutes=15)
+"""Time after a tick in which a declaration counts as live. By cron, a location may tick every five minutes only."""
 
 _EACH = timedelta(seconds=30)
 """Interval at which the time of the last tick is recorded. So most ticks write nothing."""
@@ -54,7 +54,7 @@ def refuse_live(connection: sa.Connection, name: str, now: datetime) -> None:
     if owner and now < owner.seen + LIVE_FOR:
         raise InvalidName(
             f"the subscription {name} is declared, and its last tick was at {owner.seen:%H:%M:%S} UTC: expected one "
-            "that is no longer declared. Remove its declaration, wait two minutes, and try again. To skip changes, "
+            "that is no longer declared. Remove its declaration, wait 15 minutes, and try again. To skip changes, "
             "leave out --all."
         )
 
@@ -74,5 +74,5 @@ def _refusal(subscription: Subscription, owner: sa.Row[tuple[str, str, str, date
     since = f", whose last tick was at {owner.seen:%H:%M:%S} UTC" if owner else ""
     return InvalidDefinition(
         f"the subscription {subscription.name} of {subscription.dataset} is declared differently by {location}{since}: "
-        "rename one of them. If you have changed the declaration, it is used two minutes after the last such tick."
+        "rename one of them. If you have changed the declaration, it is used 15 minutes after the last such tick."
     )

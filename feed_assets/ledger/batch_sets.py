@@ -24,6 +24,11 @@ def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Par
     return {parent: tuple(rows[parent][each].pin for each in sorted(rows[parent])) for parent in parents}
 
 
+def of_others(connection: sa.Connection, parent: Partition) -> list[Partition]:
+    """Return the current batches of a partition whose newest update was written by others, such as by hand."""
+    return [each for each, row in _rows_of(connection, [parent])[parent].items() if row.is_foreign]
+
+
 def _rows_of(
     connection: sa.Connection, parents: Sequence[Partition]
 ) -> dict[Partition, dict[Partition, updates.UpdateRow]]:

@@ -13,7 +13,7 @@ from feed_assets.compaction import batches
 from feed_assets.compaction.due_partitions import due
 from feed_assets.compaction.whole_partitions import compact_partition
 from feed_assets.core.compact import UNSORTED, Compact
-from feed_assets.core.errors import AlreadyRunning, InvalidDefinition, NotCompacted, UpdateChanged
+from feed_assets.core.errors import AlreadyRunning, InvalidDefinition, NotCompacted, PartitionClosed, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
 from feed_assets.orchestration.decide.graph import Graph
@@ -106,7 +106,7 @@ def _compact(services: Services, dataset: Dataset, partition: Partition, dagster
             )
             return [f"{each.partition}: {len(each.batches)} batches became {each.into}" for each in ranges]
         done = compact_partition(services, partition, policy, dagster_run)
-    except (AlreadyRunning, UpdateChanged, NotCompacted) as error:
+    except (AlreadyRunning, UpdateChanged, NotCompacted, PartitionClosed) as error:
         return [f"{error} It is compacted later."]
     return [f"{partition}: {done.files_before} files of {done.before} became {done.files_after}"] if done else []
 

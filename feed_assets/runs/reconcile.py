@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from feed_assets.core.attempts import ABANDONED
-from feed_assets.core.errors import BlackboardError, NoValidUpdate
+from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
-from feed_assets.core.orphans import RULES, AttemptStatus, Treatment
+from feed_assets.core.orphans import RULES, AttemptStatus, Contents, Treatment
 from feed_assets.feeds import read
 from feed_assets.ledger import claims, compacted, runs, tainted, update_changes, updates
 from feed_assets.ledger.runs import Run
@@ -119,12 +119,19 @@ def _fate(services: Services, row: updates.UpdateRow) -> Treatment:
 
 
 def _is_taken_back(services: Services, row: updates.UpdateRow) -> bool:
-    """Return whether an update that a compaction replaces was invalidated before the new manifest was there."""
+    """Return whether an update that a compaction replaces became invalid before the new manifest was there.
+
+    A replaced update that was pruned, or whose files are gone, is none: then only the new update has its rows. A batch
+    with a newer update counts as invalid.
+    """
     with services.ledger.read() as connection:
         pins = compacted.replaced(connection, row)
-    try:
-        for pin in pins:
-            read.named(services.board, pin.partition, pin.update_id)
-    except NoValidUpdate:
-        return True
+        replaced = {pin: updates.find(connection, pin.partition, pin.update_id) for pin in pins}
+    for pin in (each for each, known in replaced.items() if known is None or known.state != updates.PRUNED):
+        contents, _ = contents_of(services, pin.partition, pin.update_id)
+        if contents in (Contents.PARTS, Contents.MISCOUNTED):
+            return True
+        newest = read.latest(services.board, pin.partition).update if pin.partition != row.partition else None
+        if newest and newest.id > pin.update_id:
+            return True
     return False

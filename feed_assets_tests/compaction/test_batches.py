@@ -1,15 +1,19 @@
 """The job `compact` on batches: a row is rewritten only as often as its range doubles, and nothing below runs."""
 
+from datetime import UTC, datetime
+
 import pytest
 import sqlalchemy as sa
 
 from feed_assets import Compact
 from feed_assets.compaction.batches import compact, groups_of
 from feed_assets.core.errors import UpdateChanged
+from feed_assets.feeds import read, write
 from feed_assets.ledger import batch_sets, compacted
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.support import sum_projects
@@ -99,3 +103,16 @@ def test_only_partitions_with_new_batches_are_looked_at(shop):
     with ledger.read() as connection:
         assert groups_of(connection, OUTPUT, 2, by_size=True) == [], "the range is larger than the new batch"
         assert len(groups_of(connection, OUTPUT, 2, by_size=False)) == 1
+
+
+def test_a_batch_written_by_hand_stays_between_two_ranges(shop):
+    by_job = world(shop, [])
+    for key in "abcde":
+        shop.write(key)
+        by_job.run_until_idle()
+    at, board = OUTPUT.batch("b00000003"), services().board
+    content = board.get(read.latest(board, at).update.files[0].key)
+    write.publish(board, at, {"part-0": content}, datetime.now(UTC))
+    sync(board, open_ledger(settings().ledger), at, datetime.now(UTC))
+    compact(services(), OUTPUT, 2, apply=True)
+    assert held() == {"b00000001-00000002": ["a", "b"], "b00000003": ["c"], "b00000004-00000005": ["d", "e"]}

@@ -5,17 +5,20 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Event, Thread
 
 import pytest
+from typer.testing import CliRunner
 
 from feed_assets import Compact
-from feed_assets.cli import main
+from feed_assets.cli import app, main
 from feed_assets.compaction.batches import compact
 from feed_assets.compaction.whole_partitions import compact_partition
 from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
-from feed_assets.ledger import compacted_partitions
+from feed_assets.ledger import compacted_partitions, update_changes
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import Services
@@ -28,6 +31,7 @@ from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, chain, given,
 from feed_assets_tests.support.versioned_shop import Shop
 
 OUTPUT = Partition(Feed.parse(SUMS), DAY)
+COMPACT = Compact(sort_by=("k",), files=1)
 STEPS = ["claimed in the ledger", "statistics in the ledger", "manifest written", "published"]
 CASES = [(step, dies) for step in STEPS for dies in (False, True)]
 
@@ -61,7 +65,7 @@ def compact_whole(step, dies, update_id):
     """Compact a partition whose update is invalidated after a step. Exit with 3 if that was noticed."""
     during = services(step=step, during=lambda: invalidate(update_id), dies=dies)
     try:
-        compact_partition(during, OUTPUT, Compact(sort_by=("k",), files=1))
+        compact_partition(during, OUTPUT, COMPACT)
     except UpdateChanged:
         os._exit(3)
 
@@ -105,3 +109,50 @@ def test_a_batch_taken_back_at_any_step_of_its_compaction_is_not_in_the_range(st
     assert forker.run(compact_batches, step, dies, batch, update_id) == (-signal.SIGKILL if dies else 3)
     reconcile(services(compacted_rows), lambda run: True)
     assert held() == {"b00000001": ["a"], "b00000003": ["c"]}
+
+
+def test_an_update_that_is_sealed_while_it_is_taken_back_is_taken_back_too(monkeypatch):
+    """The command looks at the claim before the manifest is there, and removes the replaced update's manifest after."""
+    world = chain()
+    world.drop(RAW, DAY, rows(1, 2))
+    world.run_until_idle()
+    before = world.newest(SUMS, DAY)
+    invalidates, is_at_base, is_published = write.invalidate, Event(), Event()
+
+    def slowly(board, partition, update_id, **how):
+        if update_id == before and not is_published.is_set():
+            is_at_base.set()
+            assert is_published.wait(60)
+        invalidates(board, partition, update_id, **how)
+
+    monkeypatch.setattr(write, "invalidate", slowly)
+    command = Thread(target=CliRunner().invoke, args=(app, ["feed", "invalidate", SUMS, DAY, before]))
+
+    def during():
+        command.start()
+        assert is_at_base.wait(60)
+
+    compact_partition(services(step="statistics in the ledger", during=during), OUTPUT, COMPACT)
+    is_published.set()
+    command.join(60)
+    assert read.latest(services().board, OUTPUT).update is None
+
+
+@pytest.mark.parametrize("state", ["pruned", None], ids=["pruned", "removed by the store"])
+def test_a_compaction_stays_if_the_replaced_update_is_gone_before_reconcile(forker, state):
+    world = chain()
+    world.drop(RAW, DAY, rows(1, 2))
+    world.run_until_idle()
+    before = world.newest(SUMS, DAY)
+    assert forker.run(compact_and_die) == -signal.SIGKILL
+    if state:
+        with open_ledger(settings().ledger).change() as connection:
+            update_changes.change(connection, OUTPUT, before, state, datetime.now(UTC))
+    services().board.sweep(f"{OUTPUT.path}/{before}")
+    reconcile(services(), lambda run: True)
+    assert world.newest(SUMS, DAY) > before
+    assert world.rows(SUMS, DAY) == [{"k": "a", "n": 3}]
+
+
+def compact_and_die():
+    compact_partition(services(step="manifest written", dies=True), OUTPUT, COMPACT)
