@@ -20,6 +20,7 @@ from feed_assets import (
     Retention,
     Rule,
     SqlTable,
+    Within,
     checks,
     event_table,
     feed_asset,
@@ -361,6 +362,24 @@ def test_partitions_that_hardly_fit_get_a_hint_with_the_line(caplog, raw_parts, 
     hints = [record.getMessage() for record in caplog.records]
     assert len(hints) == bool(says)
     assert all("declare/test_rules.py:" in each and says in each for each in hints)
+
+
+def test_a_dimension_under_another_name_gets_a_hint(caplog):
+    at = dg.HourlyPartitionsDefinition("2021-01-01-00:00")
+    by_region = foreign_feed(
+        "t/hits/v1.0", schema="k int", partitions_def=dg.MultiPartitionsDefinition({"at": at, "region": REGIONS})
+    )
+    for name, count in (("region", 0), ("area", 1)):
+        caplog.clear()
+        parts = dg.MultiPartitionsDefinition({"at": DAYS, name: REGIONS})
+        feed_asset("t/sums/v1.0", inputs={"raw": Input(by_region, mapping=Within())}, partitions_def=parts)(
+            lambda raw: raw
+        )
+        hints = [record.getMessage() for record in caplog.records]
+        assert (
+            sum("so each partition reads all keys of region. Give both the same name." in it for it in hints) == count
+        )
+        assert len(hints) == count
 
 
 def test_a_dataset_that_takes_the_name_of_another_one_of_its_feed_gets_a_hint(caplog):

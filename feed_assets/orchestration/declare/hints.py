@@ -8,7 +8,7 @@ import dagster as dg
 from feed_assets.core.source_lines import declared_at
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign, declaration_of
 from feed_assets.orchestration.declare.input_specs import Input
-from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
 from feed_assets.orchestration.declare.time_windows import Times, is_window
 from feed_assets.runs.recipe import Recipe
 
@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 def hint(recipe: Recipe, partitions_def: Partitions, read: Mapping[str, Input]) -> None:
     """Log a warning, with file and line, if a dataset replaces another, or if its partitions may not fit its inputs."""
     inputs = [*read.values()]
-    for text in [*_hidden(recipe), *_hints(recipe, partitions_def, inputs), *_apart(recipe, partitions_def, inputs)]:
+    hints = [*_hints(recipe, partitions_def, inputs), *_apart(recipe, partitions_def, inputs)]
+    for text in [*_hidden(recipe), *hints, *_renamed(recipe, partitions_def, inputs)]:
         _log.warning("%s: %s", declared_at(), text)
 
 
@@ -83,6 +84,33 @@ def _has_other_windows(own: Partitions, other: Partitions) -> bool:
 
 
 _MAPPING = "Input(…, mapping=…), such as dg.AllPartitionMapping() for all partitions."
+
+
+def _renamed(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Iterator[str]:
+    """Yield a hint for each dimension of an input that the dataset seems to have under another name."""
+    for each in read:
+        if not each.by_span or not isinstance(each.declaration, Dataset | Foreign):
+            continue
+        own, its = _named(partitions_def), _named(each.spec.partitions_def)
+        for name, other in ((name, other) for name in own.keys() - its.keys() for other in its.keys() - own.keys()):
+            if own[name] & its[other]:
+                yield (
+                    f"{recipe.feed} has the dimension {name}, and its input {each.declaration.feed} has {other} with "
+                    f"the same keys. Dimensions are matched by name, so each partition reads all keys of {other}. Give "
+                    "both the same name."
+                )
+
+
+def _named(partitions_def: Partitions) -> dict[str, set[str]]:
+    """Return the keys of each dimension with named partitions. Return {} if there is only one dimension."""
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return {}
+    dimensions = by_dimension(partitions_def).items()
+    return {
+        name: {*part.get_partition_keys()}
+        for name, part in dimensions
+        if isinstance(part, dg.StaticPartitionsDefinition)
+    }
 
 
 def _has_no_time_in_common(own: Partitions, other: Partitions) -> bool:
