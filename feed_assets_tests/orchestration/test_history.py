@@ -113,17 +113,17 @@ def test_new_data_go_before_more_history_than_one_tick_can_decide(setting):
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 def test_three_years_of_history_are_built_in_order_within_the_daily_limit(setting, order):
-    """Every 14th day is history. Each day runs in a fresh harness, which knows only the ledger."""
-    setting(history_runs_per_day=20, history_order=order)
-    old, built = [*range(20, 3 * 365, 14)], list[str | None]()
+    """Every 28th day is history. Each day runs in a fresh harness, which knows only the ledger."""
+    setting(history_runs_per_day=10, history_order=order)
+    old, built = [*range(20, 3 * 365, 28)], list[str | None]()
     drop(world(3 * 365), *old)
-    for day in range(len(old) // 20 + 1):
+    for day in range(len(old) // 10 + 1):
         lake = world(3 * 365)
         later(lake, day * DAY)
         lake.drop(RAW, key(0, day), rows(1))
         first, *rest = ran(lake.run_until_idle())
         assert first == key(0, day)
-        assert len(rest) == min(20, len(old) - len(built))
+        assert len(rest) == min(10, len(old) - len(built))
         built += rest
     assert built == keys(*sorted(old, reverse=order == "oldest"))
     assert listed() == {}
