@@ -1,6 +1,8 @@
 """Work that a process of tests does once instead of once per test."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import sqlalchemy as sa
 from alembic.config import Config
@@ -16,12 +18,15 @@ _COMPILED: LRUCache = LRUCache(3000)
 def prepare() -> None:
     """Make this process compile a statement and load Dagster's migrations once, and collect garbage less often.
 
-    An instance in memory is not migrated at all.
+    An instance in memory is not migrated at all, and keeps its connections.
     """
     _compile_once()
     _load_dagsters_migrations_once()
     for module in (events, runs):
         module.stamp_alembic_rev = _no_stamp
+        module.create_engine = _with_kept_connections
+    events.InMemoryEventLogStorage._connect = _event_log
+    runs.InMemoryRunStorage.connect = lambda self: self._engine.begin()
     gc.set_threshold(5_000, 10, 10)  # With the usual 700 it took a twelfth of the time of Dagster's runs.
 
 
@@ -48,3 +53,17 @@ def _load_dagsters_migrations_once() -> None:
 
 def _no_stamp(*_: object) -> None:
     """Do nothing: the revision of an instance in memory is not needed, and Dagster would load a hundred migrations."""
+
+
+def _with_kept_connections(url: str, **_: object) -> sa.Engine:
+    """Return an engine in memory. Dagster opens a connection for each statement: a tenth of the time of its runs."""
+    engine = sa.create_engine(url, poolclass=sa.QueuePool, connect_args={"check_same_thread": False})
+    sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys=ON"))
+    return engine
+
+
+@contextmanager
+def _event_log(self: events.InMemoryEventLogStorage) -> Iterator[sa.Connection]:
+    """Open a transaction in the event log. Only one thread at a time may enter, as in Dagster."""
+    with self._db_lock, self._engine.begin() as connection:
+        yield connection
