@@ -114,9 +114,11 @@ def test_a_range_of_batches_is_there_before_its_batches_go(ends):
 
 def test_each_place_keeps_its_own_number_of_updates_and_copies_no_overtaken_one(ends):
     updates = [ends.publish(files={"n.csv": str(number).encode()}) for number in range(5)]
+    ends.place = place_on(wired(ends.place.board)[0])
     few = ends.with_place(keep=2)
 
     assert few.replicate().done == 5
+    assert ends.place.board._client.sent == len("34"), "what it would not keep is not sent"
     assert [*history(ends.place.board)] == [updates[4].id, updates[3].id]
     newest = ends.publish()
     few.prune(keep=1)
@@ -126,6 +128,17 @@ def test_each_place_keeps_its_own_number_of_updates_and_copies_no_overtaken_one(
     ends.invalidate(newest)
     few.replicate()
     assert visible(ends.place.board) == (updates[4].id, {"n.csv": b"4"}), "also if the source has it no longer"
+
+
+def test_the_older_update_that_readers_of_the_source_get_again_is_copied_again(ends):
+    only = ends.with_place(keep=1)
+    first, second = only.publish(), only.publish(files={"n.csv": b"2"})
+    only.replicate()
+    assert [*history(ends.place.board)] == [second.id]
+
+    only.invalidate(second)
+    only.replicate()
+    assert visible(ends.place.board) == visible(ends.source) == (first.id, FILES)
 
 
 def test_a_file_that_its_owner_wrote_again_is_copied_again_and_never_mixed(any_ends):

@@ -90,6 +90,22 @@ def test_a_full_place_publishes_nothing_and_continues_where_it_stopped(ends):
     assert wire.sent == 200 * (200 - 128), "the recorded files are not sent again"
 
 
+def test_a_verified_file_that_is_gone_is_sent_again(ends):
+    update = ends.publish()
+
+    def full(step: str) -> None:
+        if step == "files recorded":
+            raise OSError(28, "No space left on device")
+
+    ends.on_step = full
+    assert ends.replicate().failed == 1
+    ends.place.board.delete([f"{update.path}/part-0.csv"])
+    ends.on_step = lambda _: None
+    ends.clock.pass_(seconds=5)
+    assert ends.replicate().done == 1
+    assert visible(ends.place.board) == (update.id, FILES)
+
+
 def test_verify_needs_no_ledger_and_repair_makes_the_place_equal(any_ends):
     first, second = any_ends.publish(), any_ends.publish()
     any_ends.replicate()

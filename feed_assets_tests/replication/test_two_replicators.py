@@ -76,6 +76,14 @@ def test_a_process_without_its_turn_cannot_publish_what_was_withdrawn(ends):
     assert visible(ends.place.board) is None
 
 
+def test_a_process_without_its_turn_puts_no_manifest(ends):
+    ends.publish()
+    stalled(ends, "files recorded", Turn(ends.ledger, "b", ends.clock).take_or_raise)
+    assert visible(ends.place.board) is None
+    assert ends.settle().failed == 0
+    assert visible(ends.place.board) == visible(ends.source)
+
+
 @pytest.mark.parametrize("files", [OTHER, {"part-0.csv": b"id\n7\n8\n", "part-1.csv": b"", "part-2.csv": b"1"}])
 @pytest.mark.parametrize("stops", ["part-1.csv", "files recorded", "before the manifest", "guard removed", "manifest"])
 def test_two_attempts_never_publish_a_mix_of_two_contents(ends, files, stops):
