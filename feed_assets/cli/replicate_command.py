@@ -162,17 +162,21 @@ def pause(
 
 @app.command()
 def forget(place: OnePlace, as_json: AsJson = False) -> None:
-    """Forget a place that is no longer in the settings: its tasks, its copies' rows, and its position in the log."""
+    """Forget a place that is no longer in the settings: its tasks, alerts and positions in the log."""
     from feed_assets.core.errors import InvalidName
+    from feed_assets.replication.place_overview import resolve_alerts
     from feed_assets.replication.transitions_read import forget_place
+    from feed_assets.runs.services import utc_now
     from feed_assets.settings import settings
 
     if place in settings().data_centers.get_secret_value():
         raise InvalidName(
             f"{place} is a data center of FEED_ASSETS_DATA_CENTERS: expected one that is no longer there."
         )
-    with ledger_of_settings(makes=False).write() as connection:
+    ledger = ledger_of_settings(makes=False)
+    with ledger.write() as connection:
         count = forget_place(connection, place)
+    resolve_alerts(ledger, place, utc_now())
     show(Values.of(place=place, forgotten=count), as_json)
 
 

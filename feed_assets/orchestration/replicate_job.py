@@ -28,9 +28,6 @@ REPLICATE, OP = "replicate", "copy_updates"
 TAG = "feed_assets/data_center"
 """The run tag with the data center."""
 
-LATE = "replication"
-"""The kind of alerts about copies that fail or are late: `replication:<dataset>|<data center>`."""
-
 
 class Replicate(dg.Config):
     """Run configuration of the job `replicate`."""
@@ -89,7 +86,7 @@ def _tick(context: dg.SensorEvaluationContext, elsewhere: Collection[Feed]) -> d
             late |= _late(services, name, now)
             requests += _requests(context.instance, services, name, now)
     late |= {f"{name}|{name}": f"the data center {name}: {problem}" for name, problem in problems.items()}
-    alerts.keep(services.ledger, LATE, late, now)
+    alerts.keep(services.ledger, place_overview.LATE, late, now)
     for subject, problem in late.items():
         context.log.warning(problem, extra={PROBLEM: subject})
     return dg.SensorResult(run_requests=requests, skip_reason=None if requests else "No copy is due.")

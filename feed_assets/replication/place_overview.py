@@ -8,12 +8,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import updates
+from feed_assets.ledger import alerts, updates
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import replica, replica_task, update
 from feed_assets.ledger.updates import UpdateRow
 from feed_assets.replication import replicas
 from feed_assets.replication.places import matches
 from feed_assets.replication.replica_tasks import COPY
+
+LATE = "replication"
+"""The kind of alerts about copies that fail or are late: `replication:<dataset>|<data center>`."""
 
 _Row = Any
 """A row of the ledger, or None."""
@@ -129,3 +133,10 @@ def _note(update_id: str, place: str, copy: _Row, task: _Row) -> str:
         seconds = (copy.at - copy.since).total_seconds()
         return f"the data center {place} has {update_id}, {seconds:.0f} s after the source"
     return f"the data center {place} does not have {update_id}: it is {copy.state if copy else 'unknown'} there"
+
+
+def resolve_alerts(ledger: Ledger, place: str, now: datetime) -> None:
+    """Resolve the alerts of a place that is forgotten."""
+    with ledger.read() as connection:
+        keys = [each for each in alerts.of_kind(connection, LATE) if each.endswith(f"|{place}")]
+    alerts.resolve(ledger, LATE, keys, now)

@@ -10,7 +10,9 @@ from feed_assets.core.errors import InvalidName, InvalidSetting, TurnLost
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
+from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
+from feed_assets.replication.place_overview import LATE
 from feed_assets.replication.turn import Turn
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
@@ -105,5 +107,9 @@ def test_a_place_that_is_no_longer_set_is_forgotten(place, monkeypatch):
     assert "no data center 'c'" in feed_assets("replicate", "verify", "c", error=InvalidSetting)
     monkeypatch.delenv("FEED_ASSETS_DATA_CENTERS")
     settings.cache_clear()
+    ledger = open_ledger(settings().ledger)
+    alerts.keep(ledger, LATE, {f"{SALES}|b": "late", f"{SALES}|c": "late"}, utc_now())
     assert feed_assets("replicate", "forget", "b") == {"place": "b", "forgotten": 1}
+    with ledger.read() as connection:
+        assert [*alerts.of_kind(connection, LATE)] == [f"{SALES}|c"]
     assert "expected one. Add it there" in feed_assets("replicate", "ls", error=InvalidSetting)

@@ -10,8 +10,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import alerts, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.replicate_job import LATE
 from feed_assets.replication import place_overview, turn
+from feed_assets.replication.place_overview import LATE
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.replication.two_ends import DAY, history, visible
