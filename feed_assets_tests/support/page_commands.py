@@ -24,6 +24,10 @@ PACKAGES = {"shop", "cafe", "bakery", "clicks", "conftest", "tests"}
 """Modules that a page's project has. They are loaded anew by each command, as a page may change them."""
 
 
+_OPERATOR, _QUOTED = re.compile(r"[|;<>&\n`]"), re.compile(r"'[^']*'|\"[^\"$`]*\"")
+"""Operators of a shell, and quoted texts, which have none."""
+
+
 def forget_modules() -> None:
     """Make the next import load the project's files again."""
     tests = {path.stem for path in Path("tests").glob("test_*.py")}
@@ -54,11 +58,12 @@ def run(command: str) -> tuple[int, str]:
     if assigned := re.fullmatch(r"(\w+)=\$\((.*)\)", command):
         os.environ[assigned[1]] = run_by_shell(assigned[2])[1].strip()
         return 0, ""
-    if re.search(r"[|;<>&\n`]|\$\(", command):
+    if _OPERATOR.search(_QUOTED.sub("", command)):
         return run_by_shell(command)
+    command = re.sub(r"\$\(([^()]*)\)", lambda inner: shlex.quote(run_by_shell(inner[1])[1].strip()), command)
     program, *words = shlex.split(os.path.expandvars(command), comments=True)
     call = PROGRAMS.get(program)
-    return call(words) if call and words[:1] != ["-c"] else run_by_shell(command)
+    return call(words) if call else run_by_shell(command)
 
 
 def export(words: list[str]) -> tuple[int, str]:
@@ -88,9 +93,11 @@ def run_pytest(words: list[str]) -> tuple[int, str]:
 
 
 def run_python(words: list[str]) -> tuple[int, str]:
-    """Run a file as a program with its arguments."""
+    """Run a file, or the code after `-c`, as a program with its arguments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", words)
+        if words[0] == "-c":
+            return printed(lambda: exec(words[1], {"__name__": "__main__"}))  # noqa: S102 - a page's own code
         return printed(lambda: runpy.run_path(words[0], run_name="__main__"))
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster.components.core import load_defs
 
 from feed_assets.cli.new_project import make_project
@@ -35,6 +36,7 @@ def reader_in(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DAGSTER_HOME")
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        patch.setattr(sqlite_event_log, "stamp_alembic_rev", lambda *_, **__: None)  # each run would read all scripts
         patch.setattr(load_defs, "get_library_json_enriched_defs", lambda tree: dg.Definitions(component_tree=tree))
         patch.chdir(folder)
         settings.cache_clear()
