@@ -241,7 +241,7 @@ def invalidate(
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
-    shown = set[str]()
+    reported = set[str]()
     # After a kill between two updates, repeat the command. A compaction in progress may seal its update after the first
     # look at it: the second round finds it. Later, the compaction itself sees that the replaced update is invalid.
     for each in chain.from_iterable(_with_same_rows(board, feed_partition, update) for _ in range(2)):
@@ -251,8 +251,8 @@ def invalidate(
             if each == update:
                 raise
             continue  # A compaction has claimed it, and has written nothing yet.
-        if each not in shown:
-            shown.add(each)
+        if each not in reported:
+            reported.add(each)
             report("invalidated", board, feed_partition, each)
     if held := batch_set.held_by(board, feed_partition):
         echo(

@@ -77,9 +77,9 @@ def compact(
 
 def groups_of(connection: sa.Connection, parent: Partition, least: int, *, by_size: bool) -> list[list[Pin]]:
     """Return the groups of at least `least` batches of a partition that can each be replaced by one batch."""
-    others = batch_sets.of_others(connection, parent)
-    pins = [pin for pin in batch_sets.pins_of(connection, [parent])[parent] if pin.partition not in others]
-    groups = _in_a_row(pins, [*compacted.may_return(connection, parent), *others])
+    by_hand = batch_sets.of_others(connection, parent)
+    pins = [pin for pin in batch_sets.pins_of(connection, [parent])[parent] if pin.partition not in by_hand]
+    groups = _in_a_row(pins, [*compacted.may_return(connection, parent), *by_hand])
     groups = [_without_large(each) for each in groups] if by_size else groups
     return [each for each in groups if len(each) >= max(least, 2)]
 

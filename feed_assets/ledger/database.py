@@ -254,7 +254,9 @@ def _as_it_is(url: str) -> Ledger:
     with _opening(url, exc.ArgumentError, ImportError, KeyError):
         # With this encoding, a database in SQL_ASCII answers with texts, too, so that it can be refused.
         encoding = {"client_encoding": "utf8"} if url.startswith("postgresql+psycopg") else {}
-        engine = sa.create_engine(url, connect_args=connect_args(url) | encoding)
+        # Without this option, an insert on PostgreSQL has the count -1, also if its conflict left the row as it is.
+        counting = {"preserve_rowcount": True}
+        engine = sa.create_engine(url, connect_args=connect_args(url) | encoding, execution_options=counting)
         PREPARE[engine.dialect.name](engine)
     return Ledger(engine)
 
