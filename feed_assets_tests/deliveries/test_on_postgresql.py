@@ -1,4 +1,4 @@
-"""Owners, turns and positions with the ledger on PostgreSQL, where a row that a statement leaves as it is must not count."""
+"""Owners, turns and positions with the ledger on PostgreSQL. A row that a statement leaves as it was must not count."""
 
 from datetime import UTC, datetime, timedelta
 
