@@ -110,8 +110,7 @@ def _advance(connection: sa.Connection, name: str, before: int | None, reached: 
     key = {"subscriber": name, "feed": subscriptions.ALL}
     if before is None:
         first = insert_into(connection, subscription).values(**key, position=reached).on_conflict_do_nothing()
-        # PostgreSQL's driver does not tell how many rows such an insert has made.
-        return connection.execute(first.returning(subscription.c.position)).first() is not None
+        return bool(connection.execute(first).rowcount)
     moved = sa.update(subscription).filter_by(**key, position=before).values(position=reached)
     return bool(connection.execute(moved).rowcount)
 

@@ -36,8 +36,7 @@ class Turn:
             values = {"holder": self._holder, "until": row["until"]}
             where = is_free & replica_place.c.paused.is_(None)
             upsert = insert.on_conflict_do_update(index_elements=["place"], set_=values, where=where)
-            # PostgreSQL's driver does not tell how many rows such an insert has made.
-            is_own = connection.execute(upsert.returning(replica_place.c.place)).first() is not None
+            is_own = bool(connection.execute(upsert).rowcount)
         self._taken = now if is_own else None
         return is_own
 
