@@ -16,12 +16,13 @@ from feed_assets.orchestration.ticks.orphan_sensor import DAMAGED, UNKNOWN
 from feed_assets.orchestration.ticks.slow_code_alerts import SLOWER
 from feed_assets.orchestration.ticks.tick import FAILING
 from feed_assets.orchestration.ticks.topic_checks import KINDS
+from feed_assets.replication import place_overview
 from feed_assets.sources.sinks import line_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md")}
 OF_WATCH = {watch.LATE, watch.STUCK, watch.UNREACHABLE, watch.UNDECIDED, watch.AUDIT, watch.PERSON}
-ELSEWHERE = {UNDELIVERED, DEADLINE, DAMAGED, UNKNOWN, SLOWER, FAILING, *KINDS}
+ELSEWHERE = {place_overview.LATE, UNDELIVERED, DEADLINE, DAMAGED, UNKNOWN, SLOWER, FAILING, *KINDS}
 
 
 def test_alerts_and_keys_of_metadata_are_those_of_the_code():

@@ -44,7 +44,7 @@ def connector_process(world: World, home: Path, folder: Path) -> Iterator[subpro
 
 def started(world: World, home: Path, folder: Path) -> subprocess.Popen[bytes]:
     """Start the command. Its stderr replaces the file `said` in the folder."""
-    limits = world.settings.model_dump(exclude={"key"})
+    limits = world.settings.model_dump(exclude={"key", "columns"})
     (folder / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
     command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
     with (folder / "said").open("w") as errors:

@@ -291,4 +291,5 @@ def test_the_docs_have_the_table_of_the_code():
 
 def test_the_docs_have_every_field_of_a_topic():
     docs = (ROOT / "docs" / "kafka.md").read_text(encoding="utf-8")
-    assert [name for name in Topic.model_fields if f"\n| `{name}` |" not in docs] == []
+    names = {*Topic.model_fields} - {"columns"} | {"schema"}  # The argument of a declaration has this name.
+    assert [name for name in sorted(names) if f"\n| `{name}` |" not in docs] == []

@@ -43,7 +43,7 @@ def world(broker, registry, local_board, home, tmp_path, monkeypatch):
         }
         for name, value in given.items():
             monkeypatch.setenv(f"FEED_ASSETS_{name}", value)
-        limits = made.settings.model_dump(exclude={"key"})
+        limits = made.settings.model_dump(exclude={"key", "columns"})
         (tmp_path / f"{module(made)}.py").write_text(LOCATION.format(topic=made.name, limits=limits))
         monkeypatch.syspath_prepend(str(tmp_path))
         yield made

@@ -53,7 +53,8 @@ class TopicsComponent(DeclaredComponent):
 
 
 def _specs(declared: TopicModel) -> Iterator[dg.AssetSpec]:
-    arguments = declared.model_dump(exclude={"table", "warehouses"}, exclude_unset=True, by_alias=True)
+    fields, names = TopicModel.model_fields, declared.model_fields_set - {"table", "warehouses"}
+    arguments = {fields[name].alias or name: getattr(declared, name) for name in names}
     topic = kafka_topic(declared.table, **arguments)
     yield topic
     for warehouse in declared.warehouses:
