@@ -22,6 +22,7 @@ LEDGER = "postgresql+psycopg://u:Pl4nted@h/d"
 SECRET_SETTINGS = {
     "LEDGER": LEDGER,
     "BLACKBOARDS": '{"them": {"url": "s3://b"}}',
+    "DATA_CENTERS": '{"b": {"url": "s3://b", "datasets": ["*"]}}',
     "SPARK_REMOTE": "sc://h:1/;token=Pl4nted",
     "SPARK_CONF": '{"spark.key": "Pl4nted"}',
     "SPARK_PROFILES": '{"big": {"spark.key": "Pl4nted"}}',

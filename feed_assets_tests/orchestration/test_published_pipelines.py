@@ -179,10 +179,11 @@ def test_unpublishable_pipelines_are_an_alert_and_no_event_is_lost(beta, gamma, 
     world = makes("picked")
     beta.drop(world, RAW, DAY, rows(1))
     beta.run(world)
-    (alert,) = opened(beta)
-    assert alert.startswith("failing:watch:")
-    heal()
-    beta.run(world)
+    if not place.others:  # A file of somebody else is replaced by ours at once.
+        (alert,) = opened(beta)
+        assert alert.startswith("failing:watch:")
+        heal()
+        beta.run(world)
     assert opened(beta) == {}
     assert gamma.run(consumer) == [f"gamma/report {DAY}"]
 
