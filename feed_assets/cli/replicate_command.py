@@ -1,6 +1,7 @@
 """`feed-assets replicate`: copies of datasets in other data centers."""
 
 from collections.abc import Iterator
+from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from feed_assets.cli.loaded_location import Module, ledger_of_settings, load_gra
 from feed_assets.cli.progress import announced, progress
 from feed_assets.cli.project import has_module
 from feed_assets.cli.show import Values, View, show
-from feed_assets.core.errors import FeedAssetsError, in_short
+from feed_assets.core.errors import FeedAssetsError, InvalidName, InvalidSetting, in_short
 from feed_assets.core.feeds import Feed
 
 if TYPE_CHECKING:
@@ -73,19 +74,13 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
 @app.command()
 def run(place: PlaceName = None, module: Module = None, as_json: AsJson = False) -> None:
     """Copy now what waits. Exit with 1 if a task fails, if another process copies, or if the place is paused."""
-    from feed_assets.ledger.database import Ledger
     from feed_assets.replication import replica_tasks
     from feed_assets.replication.replicator import replicate
 
-    services = _services(module)
-
-    def retry(ledger: Ledger, name: str) -> None:
-        with ledger.write() as connection:
-            replica_tasks.retry(connection, name, services.now())
-
-    results = list[Values]()
+    services, results = _services(module), list[Values]()
     for each in _places(services, place):
-        retry(services.ledger, each.name)
+        with services.ledger.write() as connection:
+            replica_tasks.retry(connection, each.name, services.now())
         results.append(Values.of(place=each.name, **vars(replicate(services, each))))
     show(results, as_json)
     if any(each.root["failed"] or each.root["is_busy"] for each in results):
@@ -156,14 +151,13 @@ def pause(
     from feed_assets.settings import settings
 
     settings().data_center(place)
-    turn.pause(ledger_of_settings(makes=False), place, None if resume else why, _person(), utc_now())
+    turn.pause(ledger_of_settings(makes=False), place, None if resume else why, getuser(), utc_now())
     show(Values.of(place=place, paused=None if resume else why), as_json)
 
 
 @app.command()
 def forget(place: OnePlace, as_json: AsJson = False) -> None:
     """Forget a place that is no longer in the settings: its tasks, alerts and positions in the log."""
-    from feed_assets.core.errors import InvalidName
     from feed_assets.replication.place_overview import resolve_alerts
     from feed_assets.replication.transitions_read import forget_place
     from feed_assets.runs.services import utc_now
@@ -180,15 +174,8 @@ def forget(place: OnePlace, as_json: AsJson = False) -> None:
     show(Values.of(place=place, forgotten=count), as_json)
 
 
-def _person() -> str:
-    from getpass import getuser
-
-    return getuser()
-
-
 def _names(place: str | None) -> list[str]:
     """Return the names of the places in the settings, or the named one. Raise InvalidSetting if there is none."""
-    from feed_assets.core.errors import InvalidSetting
     from feed_assets.settings import settings
 
     names = [place] if place else sorted(settings().data_centers.get_secret_value())
