@@ -182,6 +182,11 @@ def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> 
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
 
+def look_at_incomplete(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
+    """Make outputs due now if they wait for an input. Call this after their dataset's declaration has changed."""
+    _look_at(ledger, consumers, [State.WAITS_FOR_INPUT], now)
+
+
 def _look_at(ledger: Ledger, consumers: Collection[Feed], states: Iterable[State], now: datetime) -> None:
     query = sa.select(*COLUMNS).where(due.c.state.in_([state.value for state in states]))
     with ledger.read() as connection:

@@ -184,12 +184,14 @@ def test_an_hour_missing_at_the_build_is_late_data_when_it_arrives():
     assert last_run().why == f"{RAW} {KEYS[23]}: was not there before (all together 184 to 192 bytes)"
 
 
-def test_fewer_inputs_than_at_least_are_waited_for_without_limit():
-    raw = hours()
-    tested = world(raw, daily(raw, wait=ENOUGH), now=MIDNIGHT + 48 * HOUR)
+def test_fewer_inputs_than_at_least_are_waited_for_until_the_declaration_changes():
+    raw, late = hours(), MIDNIGHT + 48 * HOUR
+    tested = world(raw, daily(raw, wait=ENOUGH), now=late)
     drop(tested, *KEYS[:22])
     assert made(tested.run_until_idle()) == []
     assert verdict(tested).reason.endswith("; 23 of 24 are enough, 22 are there")
+    lowered = daily(raw, wait=Wait(at_least="22 of 24", after=2 * HOUR))
+    assert made(world(raw, lowered, now=late).run_until_idle()) == [f"daily {DAY}"]
 
 
 def test_a_run_by_hand_may_miss_inputs_only_once_the_sensor_may():

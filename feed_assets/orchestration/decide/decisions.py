@@ -28,6 +28,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.pipeline_tables import consumer_of
+from feed_assets.orchestration.decide.redeclared import look_at_redeclared
 from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
 from feed_assets.orchestration.declare.by_events import TOLD, Pipelines
 from feed_assets.orchestration.declare.declarations import Dataset
@@ -48,7 +49,7 @@ The pipelines of a dataset are None if they cannot change or were not needed yet
 """
 
 _checked_feeds: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""For each loaded set of definitions: the datasets whose current partitioning is recorded in the ledger."""
+"""For each loaded set of definitions: the datasets whose current declaration is recorded in the ledger."""
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """For each loaded set of definitions: the datasets that `look_at_held` has handled in this process."""
@@ -224,7 +225,7 @@ def fan_out_to(
 
     Return False if changes are left.
     """
-    _look_at_repartitioned(graph, datasets, ledger, now)
+    _look_at_declarations(graph, datasets, ledger, now)
     edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.watched_feeds(node)}
 
     @cache
@@ -237,10 +238,12 @@ def fan_out_to(
     return fan_out(ledger, edges, affected, now, out_of_time, declarations=build_declarations)
 
 
-def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Check for repartitioned datasets, once per process and definitions."""
+def _look_at_declarations(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
+    """Check for datasets that are declared differently than before, once per process and definitions."""
     checked = _checked_feeds.setdefault(graph.assets, set())
-    look_at_repartitioned(graph, [node for node in datasets if node.feed not in checked], ledger, now)
+    unchecked = [node for node in datasets if node.feed not in checked]
+    look_at_repartitioned(graph, unchecked, ledger, now)
+    look_at_redeclared(graph, unchecked, ledger, now)
     checked |= {node.feed for node in datasets}
 
 

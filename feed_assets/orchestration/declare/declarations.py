@@ -230,6 +230,11 @@ def metadata_of(declaration: Declaration) -> dict[str, Any]:
     return {KEY: ObjectMetadataValue(text, instance=copied), STATUS_LINK: link}
 
 
+def json_of(declaration: Declaration) -> str:
+    """Return a declaration as JSON, without its place in the code and its recipe: what decisions depend on."""
+    return _adapter().dump_json(declaration, exclude={"declared_at", "recipe"}).decode()
+
+
 class Asset(Protocol):
     """An object with metadata: an asset's spec, or its node in Dagster's graph."""
 
