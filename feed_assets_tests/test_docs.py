@@ -215,11 +215,15 @@ def test_a_query_in_the_docs_runs(query, ledger):
         assert connection.exec_driver_sql(query).all() == []
 
 
-def test_the_view_has_the_columns_that_the_docs_say(ledger):
-    (table,) = re.findall(r"^\| column \|.*\n\|[-|]+\n((?:\|.*\n)+)", TEXTS["docs/reference/ledger.md"], re.MULTILINE)
-    named = [word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row.split("|")[1])]
-    with ledger.read() as connection:
-        assert named == [*connection.exec_driver_sql("SELECT * FROM partition_state").keys()]
+def test_the_views_have_the_columns_that_the_docs_say(ledger):
+    page = TEXTS["docs/reference/ledger.md"]
+    sections = dict(re.findall(r"^## The view `(\w+)`\n(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL))
+    assert [*sections] == ["partition_state", "replica_state"]
+    for view, section in sections.items():
+        rows = section.partition("|---|---|\n")[2].splitlines()
+        named = [word for row in rows if row for word in re.findall(r"`(\w+)`", row.split("|")[1])]
+        with ledger.read() as connection:
+            assert named == [*connection.exec_driver_sql(f"SELECT * FROM {view}").keys()]
 
 
 def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(tmp_path, monkeypatch):

@@ -117,11 +117,13 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: 
 
     from feed_assets.cli.explain import caught_up
     from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
+    from feed_assets.replication.place_overview import lag_notes
 
     nodes = nodes_shown(graph, feeds)
     notes = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
     with services.ledger.read() as connection:
         grid = status_of(graph, connection, nodes, slots=slots, now=services.now(), asked_for=feeds)
+        notes += lag_notes(connection, [node.feed for node in nodes], services.now())
     return replace(grid, notes=(*grid.notes, *notes))
 
 

@@ -13,7 +13,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import replica, replica_task, update
 from feed_assets.ledger.updates import UpdateRow
 from feed_assets.replication import replicas
-from feed_assets.replication.places import matches
+from feed_assets.replication.places import matches, without_rejects
 from feed_assets.replication.replica_tasks import COPY
 
 LATE = "replication"
@@ -123,6 +123,22 @@ def notes(connection: sa.Connection, newest: UpdateRow | None) -> list[str]:
     first_tasks = {row.place: row for row in reversed(connection.execute(waiting).all())}
     done = {row.place: row for row in connection.execute(copies)}
     return [_note(newest.id, place, done.get(place), first_tasks.get(place)) for place in sorted({*done, *first_tasks})]
+
+
+def lag_notes(connection: sa.Connection, feeds: Iterable[Feed], now: datetime) -> list[str]:
+    """Return a note for each place and dataset whose transitions are not all in the place yet."""
+    query = sa.select(replica_task.c.place).distinct().order_by(replica_task.c.place)
+    datasets = frozenset(feeds)
+    return [
+        f"the data center {place} waits for {feed}: {tasks} transitions, the oldest for {_age(since, now)}"
+        for place in connection.execute(query).scalars()
+        for feed, (tasks, _, since) in sorted(_waiting(connection, place).items())
+        if without_rejects(feed) in datasets
+    ]
+
+
+def _age(since: datetime, now: datetime) -> timedelta:
+    return timedelta(seconds=max(int((now - since).total_seconds()), 0))
 
 
 def _note(update_id: str, place: str, copy: _Row, task: _Row) -> str:

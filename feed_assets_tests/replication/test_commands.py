@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
-from feed_assets.replication.place_overview import LATE
+from feed_assets.replication.place_overview import LATE, lag_notes
 from feed_assets.replication.turn import Turn
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
@@ -48,12 +48,19 @@ def publish():
     return update
 
 
+def view_rows():
+    with open_ledger(settings().ledger).read() as connection:
+        return connection.exec_driver_sql("SELECT * FROM replica_state").all()
+
+
 def test_copies_are_listed_made_verified_and_repaired(place):
     (row,) = feed_assets("replicate", "ls")
     assert (row["feed"], row["partitions"], row["complete"], row["waiting"]) == (str(SALES), 1, 0, 0)
     assert [each["kind"] for each in feed_assets("replicate", "verify", "b", code=1)] == ["missing"]
 
+    assert view_rows() == []
     assert feed_assets("replicate", "run") == [{"place": "b", "done": 1, "failed": 0, "is_busy": False}]
+    assert [(row.partition, bool(row.complete)) for row in view_rows()] == [(DAY.key, True)]
     (row,) = feed_assets("replicate", "ls", "b")
     assert (row["complete"], row["waiting"], row["lag"], row["error"]) == (1, 0, None, None)
     assert feed_assets("replicate", "verify", "b", str(SALES), DAY.key) == []
@@ -78,6 +85,11 @@ def test_a_failed_copy_is_listed_with_its_lag_and_tried_again_at_once(place):
     assert (row["waiting"], row["complete"]) == (1, 0)
     assert row["lag"] >= 0
     assert "part-0.csv" in row["error"]
+    assert [(row.version, bool(row.complete), row.copied) for row in view_rows()] == [(update.id, False, None)]
+    with open_ledger(settings().ledger).read() as connection:
+        (note,) = lag_notes(connection, [SALES], utc_now())
+        assert lag_notes(connection, [], utc_now()) == []
+    assert note.startswith(f"the data center b waits for {SALES}: 1 transitions, the oldest for 0:")
     shown = CliRunner().invoke(app, ["feed", "show", str(SALES), DAY.key])
     assert "the data center b waits for its copy since" in shown.output
 
