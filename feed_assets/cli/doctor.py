@@ -14,6 +14,7 @@ from uuid import uuid4
 import typer
 
 from feed_assets.cli.compute_log_looks import look_at_compute_logs
+from feed_assets.cli.data_center_looks import PROBES, DataCenterLooks, probe
 from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.loaded_location import Module, found_instance, load_graph
 from feed_assets.cli.queue_looks import Doubtful, QueueLooks
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.settings import Settings
-
-PROBES = "_feed_assets/doctor"
-"""The prefix of objects that are written to test the blackboard: no feed name begins with it."""
 
 FREE_BYTES = 1 << 30
 CLOCK_SECONDS = 5
@@ -53,8 +51,8 @@ def doctor(
 ) -> None:
     """Check Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, targets, clocks, disks; say what to do.
 
-    The exit code is 1 if a check failed. No folder is made. A few bytes are written to the blackboard and removed, and
-    to the store of runs' output.
+    The exit code is 1 if a check failed. No folder is made. A few bytes are written to the blackboard, the data centers
+    and the store of runs' output, and removed.
     """
     from feed_assets.settings import settings
 
@@ -90,6 +88,7 @@ class _Doctor:
                 (f"blackboard {name}", partial(self.other, name))
                 for name in self.settings.blackboards.get_secret_value()
             ),
+            *DataCenterLooks(self.settings, lambda: self._board).looks(),
             *QueueLooks(self.settings).looks(),
             ("ledger", self.ledger),
             ("Dagster's home", self.home),
@@ -114,15 +113,7 @@ class _Doctor:
         return f"Spark {self._session.version} ({where})"
 
     def blackboard(self) -> str:
-        board, key = self._board, f"{PROBES}/{uuid4().hex}"
-        board.put(key, b"probe")
-        try:
-            listed, read = [file.key for file in board.files(PROBES)], board.get(key)
-        finally:
-            board.delete([key])
-        if key not in listed or read != b"probe" or board.get(key) is not None:
-            raise Doubtful(f"{board.url}: a written object could not be listed, read and deleted as expected.")
-        return f"{board.url}: an object was written, listed, read and deleted"
+        return probe(self._board)
 
     def blackboard_by_spark(self) -> str:
         from feed_assets.spark.urls import spark_path
