@@ -112,7 +112,7 @@ class DataCenter(BaseModel):
 
     `datasets` are patterns of feeds, such as `ads/*`. `keep` is the number of newest updates that stay there of each
     partition; without it, the place keeps what the source keeps. An alert opens when a copy is later than `deadline`
-    seconds. `at_once` is the number of updates, and of files of an update, that are copied at the same time.
+    seconds. `at_once` is the number of updates, and of all their files, that are copied at the same time.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

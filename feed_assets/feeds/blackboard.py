@@ -36,6 +36,9 @@ _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified 
 # On local disk, obstore cannot read names that end in `#<digits>`.
 _UNREADABLE = re.compile(r"Filenames containing trailing")
 
+_BYTES_PER_CHUNK = 1 << 20
+"""Number of bytes that arrive together. obstore's default is 10 MiB, and all of them are lost if the last ones fail."""
+
 
 class Blackboard:
     """The store that holds the feeds. Keys have no slash at either end."""
@@ -350,7 +353,7 @@ class Blackboard:
         # This is a separate generator, so that only the store's errors are translated. The caller's own errors, such as
         # a full disk, are not.
         with self._translated(f"read {key}", key):
-            yield from stored.stream()
+            yield from stored.stream(_BYTES_PER_CHUNK)
 
     def _stored(self, key: str, start: int = 0, length: int = 0) -> "StoredObject | None":
         try:

@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 class RequestLimits:
     """Limits of one request. A sensor tick has 20 seconds, while obstore's default is three minutes.
 
-    `timeout` limits one try, and `backoff` is the pause before the second try, both in seconds.
+    `timeout` limits one try, and `backoff` is the pause before the second try, both in seconds. A request that has
+    taken `retried_for` seconds is not tried again.
     """
 
     retries: int = 2
     timeout: float = 30
     backoff: float = 0.1
+    retried_for: float = 5
 
     @property
     def retry_config(self) -> "RetryConfig":
         """Return the retries in obstore's form."""
         first = timedelta(seconds=self.backoff)
         backoff: BackoffConfig = {"init_backoff": first, "max_backoff": timedelta(seconds=5), "base": 2}
-        return {"max_retries": self.retries, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
+        return {"max_retries": self.retries, "retry_timeout": timedelta(seconds=self.retried_for), "backoff": backoff}
 
 
 PATIENCE = RequestLimits()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from hashlib import md5
 
-from feed_assets.core.errors import CopyDamaged, UpdateChanged
+from feed_assets.core.errors import BlackboardUnavailable, CopyDamaged, UpdateChanged
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import check_served
@@ -87,11 +87,9 @@ def _by_store(source: Blackboard, place: Blackboard, file: File) -> CopiedFile |
 
 
 def _streamed(source: Blackboard, place: Blackboard, file: File, checkpoint: Checkpoint) -> CopiedFile:
-    opened = source.stream(file.key)
-    check_served(file, opened[0] if opened else None)
     part = None if file.size <= PART else max(PART, -(-file.size // _MOST_PARTS))
     digest = Digest(part if place.is_paged else None)
-    chunks = _observed(opened[1] if opened else iter(()), file, digest, checkpoint)
+    chunks = _observed(_chunks_of(source, file), file, digest, checkpoint)
     # With an error in the chunks, the store keeps nothing: so a broken source leaves no file.
     if part is None:
         etag = place.put_chunks(file.key, [b"".join(chunks)])
@@ -101,6 +99,27 @@ def _streamed(source: Blackboard, place: Blackboard, file: File, checkpoint: Che
     if not place.is_paged or _unquoted(etag) != digest.etag:
         etag = _read_back(place, file, digest, checkpoint)
     return CopiedFile(file.size, digest.md5, file.etag, etag)
+
+
+def _chunks_of(source: Blackboard, file: File) -> Iterator[bytes]:
+    """Yield the bytes of a listed file. If the store breaks off, go on behind the last byte.
+
+    A request has a limited time, and a slow place takes the bytes of a large file more slowly. Raise the store's error
+    if a request brings nothing, and UpdateChanged if the source is not the listed file.
+    """
+    at = 0
+    while True:
+        begun, opened = at, source.stream(file.key, at)
+        check_served(file, opened[0] if opened else None)
+        try:
+            for chunk in opened[1] if opened else ():
+                at += len(chunk)
+                yield chunk
+        except BlackboardUnavailable:
+            if at == begun:
+                raise
+        else:
+            return
 
 
 def _observed(chunks: Iterator[bytes], file: File, digest: Digest, checkpoint: Checkpoint) -> Iterator[bytes]:

@@ -8,10 +8,12 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed
 from feed_assets.core.setting_types import DataCenter
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import s3_credentials
+from feed_assets.feeds.stores import RequestLimits, s3_credentials
 from feed_assets.settings import Settings
 
 _REJECTS = "_rejects"
+_LIMITS = RequestLimits(retries=4, timeout=110, retried_for=100)
+"""Limits of a request to a place. Its link may be slow: a part of 8 MiB has two minutes, after which the turn ends."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def open_place(settings: Settings, name: str, source: Blackboard) -> Place:
     credentials = (
         s3_credentials(center.url, center.profile) if center.profile and center.url.startswith("s3:") else None
     )
-    board = Blackboard.open(center.url, endpoint=center.endpoint, credentials=credentials)
+    board = Blackboard.open(center.url, endpoint=center.endpoint, credentials=credentials, patience=_LIMITS)
     if board.address and board.address == source.address:
         raise InvalidSetting(
             f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard {source.url}: expected "

@@ -7,8 +7,9 @@ its turn without noticing: it puts `GUARD` there first, so that a manifest of th
 
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from threading import Semaphore
 
 from feed_assets.core.errors import CopyDamaged, UpdateChanged
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update
@@ -42,6 +43,12 @@ class CopyEnds:
     services: Services
     place: Place
     turn: Turn
+    slots: Semaphore = field(init=False)
+    """One for each file that may be copied at the same time, of all updates together: their parts are in memory."""
+
+    def __post_init__(self) -> None:
+        """Make the slots."""
+        object.__setattr__(self, "slots", Semaphore(self.place.center.at_once))
 
     @property
     def source(self) -> Blackboard:
@@ -147,8 +154,9 @@ def _copied(ends: CopyEnds, update: Update, files: Sequence[File]) -> dict[str, 
     """Copy files at the same time, and return what was verified, by name."""
 
     def copy_one(file: File) -> tuple[str, CopiedFile]:
-        ends.turn.keep()
-        copied = copy_file(ends.source, ends.board, file, ends.turn.keep)
+        with ends.slots:
+            ends.turn.keep()
+            copied = copy_file(ends.source, ends.board, file, ends.turn.keep)
         ends.services.on_step("file copied")
         return _name(update, file), copied
 

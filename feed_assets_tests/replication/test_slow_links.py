@@ -1,0 +1,93 @@
+"""Links that are slow or break off: large files arrive, and a place holds only a few of them in memory."""
+
+from threading import Lock
+
+import pytest
+
+from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds.stores import PATIENCE
+from feed_assets.replication import places, publication, turn
+from feed_assets.replication.file_copies import PART, copy_file
+from feed_assets_tests.replication.two_ends import SALES, place_on, visible, wired
+
+LARGE = {"part-0.csv": bytes(range(256)) * (PART // 100)}
+
+
+def breaking(board, chunks: int, meanwhile=lambda: None):
+    """Return a view of a blackboard whose bodies break off after some chunks, and the offsets that are read from."""
+    view, _ = wired(board)
+    stream, offsets = board.stream, list[int]()
+
+    def broken(key: str, start: int = 0):
+        offsets.append(start)
+        served, body = stream(key, start)
+
+        def few():
+            for number, chunk in enumerate(body):
+                if number == chunks:
+                    meanwhile()
+                    raise BlackboardUnavailable("the time of the request is over. Try again.")
+                yield chunk
+
+        return served, few()
+
+    view.stream = broken
+    return view, offsets
+
+
+def test_a_source_that_breaks_off_is_read_on_behind_the_last_byte(any_ends):
+    any_ends.publish(files=LARGE)
+    board, wire = wired(any_ends.place.board)
+    board._pages = None  # Another service: the store itself cannot copy.
+    source, any_ends.source = any_ends.source, breaking(any_ends.source, 5)[0]
+
+    result = any_ends.replicate(place_on(board))
+
+    assert (result.done, result.failed) == (1, 0), any_ends.waiting()
+    assert visible(any_ends.place.board) == visible(source)
+    assert wire.sent == len(LARGE["part-0.csv"])
+
+
+def test_a_source_that_brings_nothing_or_changes_meanwhile_is_not_copied(ends):
+    update = ends.publish(files=LARGE)
+    (file,) = update.files
+    silent, offsets = breaking(ends.source, 0)
+    with pytest.raises(BlackboardUnavailable):
+        copy_file(silent, ends.place.board, file, lambda: None)
+    assert offsets == [0], "a store without an answer is not asked again and again"
+
+    changing, _ = breaking(ends.source, 5, lambda: ends.source.put(file.key, bytes(file.size)))
+    with pytest.raises(UpdateChanged):
+        copy_file(changing, ends.place.board, file, lambda: None)
+    assert ends.place.board.file(file.key) is None
+
+
+def test_a_place_copies_at_once_no_more_files_than_it_says(ends, monkeypatch):
+    lock, now, most = Lock(), [0], [0]
+
+    def counted(*arguments):
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        try:
+            return copy_file(*arguments)
+        finally:
+            with lock:
+                now[0] -= 1
+
+    monkeypatch.setattr(publication, "copy_file", counted)
+    files = {f"part-{number}.csv": bytes(1 << 20) for number in range(8)}
+    for day in range(1, 5):
+        ends.publish(Partition(SALES, f"2026-01-{day:02}"), files)
+    assert ends.with_place(at_once=2).replicate().done == 4
+    assert most == [2], "of all updates together"
+
+
+def test_a_request_to_a_place_has_the_time_of_a_slow_link_and_less_than_a_turn(ends, monkeypatch):
+    opened = list[dict]()
+    monkeypatch.setattr(places.Blackboard, "open", lambda url, **options: opened.append(options) or ends.place.board)
+    monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", '{"b": {"url": "s3://bucket", "datasets": ["*"]}}')
+    places.open_place(places.Settings(), "b", ends.source)
+    assert 3 * PATIENCE.timeout < opened[0]["patience"].timeout < turn.LASTS.total_seconds()
+    assert opened[0]["patience"].retry_config["retry_timeout"].total_seconds() == 100
