@@ -286,6 +286,11 @@ class Blackboard:
         with self._translated(f"write {key}", key):
             return self._client.put_chunks(key, chunks, part)
 
+    def is_encrypted_by_key(self, key: str) -> bool:
+        """Return whether S3 encrypts an object with a key of KMS or of its owner, so that its etag is no MD5."""
+        with self._translated(f"look at {key}", key):
+            return self._pages is not None and self._pages.is_encrypted_by_key(key)
+
     def copied_from(self, source: "Blackboard", file: File) -> str | None:
         """Let the store copy an object of another blackboard to the same key here, if one S3 service holds both.
 

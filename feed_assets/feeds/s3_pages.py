@@ -144,6 +144,11 @@ class S3Pages:
         """Return S3's answer for an object without its bytes."""
         return self._answer("head_object", **self._named(key))
 
+    def is_encrypted_by_key(self, key: str) -> bool:
+        """Return whether S3 encrypts an object with a key of KMS or of its owner. Then its etag is no MD5."""
+        answer = self.head(key)
+        return "SSECustomerAlgorithm" in answer or str(answer.get("ServerSideEncryption")).startswith("aws:kms")
+
     def copied_from(self, source: "S3Pages", key: str, etag: str) -> str | None:
         """Let S3 copy an object of another bucket, or prefix, to the same key here. Return its etag.
 

@@ -1,13 +1,17 @@
 """Damage in transit and at rest, a full place, and a place that differs: found, never published, and repaired."""
 
+from datetime import UTC, datetime
+from hashlib import md5
+
 import pytest
 
 from feed_assets.core.errors import CopyDamaged, NoValidUpdate
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import File, Partition
 from feed_assets.feeds import write
+from feed_assets.feeds.s3_pages import S3Pages
 from feed_assets.replication import comparison
 from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSING, compare, feeds_of, repair
-from feed_assets.replication.file_copies import PART
+from feed_assets.replication.file_copies import PART, copy_file
 from feed_assets.replication.publication import CopyEnds
 from feed_assets.replication.turn import Turn
 from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, overwrite, place_on, visible, wired
@@ -50,6 +54,23 @@ def test_bytes_that_change_on_the_way_are_not_published_and_sent_again(any_ends,
     any_ends.settle(place)
     assert visible(board) == visible(any_ends.source)
     assert not differences(any_ends)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"ServerSideEncryption": "aws:kms"}, {"ServerSideEncryption": "aws:kms:dsse"}, {"SSECustomerAlgorithm": "AES256"}],
+)
+def test_an_etag_is_no_md5_if_s3_encrypts_by_a_key_of_its_own(s3_board, local_place, headers, monkeypatch):
+    file = File("n.csv", 3, f'"{"0" * 32}"', datetime(2026, 2, 1, tzinfo=UTC))
+    monkeypatch.setattr(s3_board, "stream", lambda _key, _start: (file, iter([b"id\n"])))
+    monkeypatch.setattr(S3Pages, "head", lambda _pages, _key: {"ServerSideEncryption": "AES256"})
+    with pytest.raises(CopyDamaged, match="arrived, expected 0000"):
+        copy_file(s3_board, local_place, file, lambda: None)
+    assert local_place.get("n.csv") is None
+
+    monkeypatch.setattr(S3Pages, "head", lambda _pages, _key: headers)
+    assert copy_file(s3_board, local_place, file, lambda: None).md5 == md5(b"id\n", usedforsecurity=False).hexdigest()
+    assert local_place.get("n.csv") == b"id\n"
 
 
 def test_a_source_that_sends_other_bytes_or_breaks_off_leaves_no_file(ends):
