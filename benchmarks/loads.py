@@ -66,7 +66,7 @@ class _Clicks:
         start, self._end = self._end, self._end + IN_CHUNK
         lines = "".join(map(self._line, range(start, self._end)))
         content = f"{','.join(COLUMNS)}\n{lines}".encode()
-        key = f"{FOLDER}/{key_of(NAME, 0, start, is_packed=False)}"
+        key = f"{FOLDER}/{key_of(NAME, 0, start, '.csv')}"
         self.board.put(key, content)
         (bare := self._folder / f"{start}.csv").write_text(lines)
         facts = IN_CHUNK, 0, dialect.NAME, f"{self.board.url}/{key}", len(content), sha256(content).hexdigest(), 1

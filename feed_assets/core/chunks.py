@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+CSV, PACKED_CSV, PARQUET = ".csv", ".csv.gz", ".parquet"
+"""Endings of chunks' keys, by the format of the file."""
+
 _DIGITS = 20
 """Number of digits of an offset in a key: enough for any offset, so that keys sort as offsets do."""
 
@@ -47,6 +50,11 @@ def plan(start: int, end: int, limit: int, schema_starts: Iterable[int] = ()) ->
     return tuple(OffsetRange(*each) for each in pairwise(cuts))
 
 
-def key_of(topic: str, partition: int, start: int, *, is_packed: bool) -> str:
+def key_of(topic: str, partition: int, start: int, ending: str) -> str:
     """Return the key of the chunk that begins at an offset, below the prefix of all chunks."""
-    return f"{topic}/{partition}/{start:0{_DIGITS}}.csv{'.gz' if is_packed else ''}"
+    return f"{topic}/{partition}/{start:0{_DIGITS}}{ending}"
+
+
+def ending_of(path: str) -> str:
+    """Return the ending of a chunk's path: `.csv` if it has none of the others."""
+    return next((each for each in (PACKED_CSV, PARQUET) if path.endswith(each)), CSV)

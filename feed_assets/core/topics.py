@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from feed_assets.core.chunks import CSV, PACKED_CSV, PARQUET
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topic_columns import record_schema
 
@@ -16,6 +17,9 @@ DEBEZIUM = "debezium"
 ValueFormat = Literal["avro", "json"]
 KeyFormat = Literal["avro", "string", "int", "long", "uuid", "json"]
 """Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
+
+ChunkFormat = Literal["csv", "parquet"]
+"""File formats of chunks."""
 
 MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
@@ -50,7 +54,8 @@ class Topic(BaseModel):
         seconds: The time limit: a chunk ends at most this long after its first message arrived.
         operation: Where a message has its type: `header:NAME`, `field:NAME`, or `debezium` for values that are
             Debezium's envelopes. Without it every message is an update.
-        gzip: True if chunks are packed.
+        format: The file format of chunks.
+        gzip: True if chunks in CSV are packed.
         values: The format of values: Avro with a registry, or JSON with the declared `columns`.
         columns: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys.
@@ -62,6 +67,7 @@ class Topic(BaseModel):
     messages: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = 10_000
     seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60
     operation: Annotated[str | None, AfterValidator(_operation)] = None
+    format: ChunkFormat = "csv"
     gzip: bool = False
     values: ValueFormat = "avro"
     columns: Annotated[str | None, AfterValidator(_columns)] = None
@@ -69,6 +75,8 @@ class Topic(BaseModel):
 
     @model_validator(mode="after")
     def _check_formats(self) -> Self:
+        if self.format == "parquet" and self.gzip:
+            raise ValueError("gzip packs CSV, and chunks are Parquet, which is compressed anyway: remove gzip")
         if self.values == "json" and self.columns is None:
             raise ValueError("values are JSON, and no schema is given: expected schema='…' with their columns")
         if self.values == "avro" and self.columns is not None:
@@ -76,6 +84,13 @@ class Topic(BaseModel):
         if self.is_debezium and self.values == "json":
             raise ValueError("Debezium's envelopes in JSON do not tell the types of numbers: expected Avro")
         return self
+
+    @property
+    def ending(self) -> str:
+        """Return the ending of the keys of chunks."""
+        if self.format == "parquet":
+            return PARQUET
+        return PACKED_CSV if self.gzip else CSV
 
     @property
     def is_debezium(self) -> bool:

@@ -46,6 +46,10 @@ class Decoder:
         except (Poison, Unwritable) as error:
             return DeadLetter(message, excerpt(str(error), REASON_BYTES))
 
+    def record(self, schema_id: int | None) -> Mapping[str, Any] | None:
+        """Return the Avro type of the rows of a chunk; None for a chunk of tombstones alone. Raise KafkaUnavailable."""
+        return None if schema_id is None else self._record_of(self._schemas.get(schema_id))
+
     def _row(self, message: Message) -> ChunkRow:
         data = message.value or b""
         schema_id, value = self._json(data) if self._json else record(data, "value", self._schemas)
@@ -107,7 +111,7 @@ class Decoder:
         place = self._topic.is_debezium, self._topic.key
         if layout := schema.layouts.get(place):
             return layout
-        declared = (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
+        declared = self._record_of(schema)
         if declared is None and self._topic.is_debezium:
             raise Poison(f"schema {schema_id} is no envelope of Debezium: expected a record with op, before and after")
         if declared is None:
@@ -120,6 +124,9 @@ class Decoder:
         missing = tuple(name for name in self._topic.key if name not in fields)
         layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing, fields)
         return schema.layouts.setdefault(place, layout)
+
+    def _record_of(self, schema: avro.Schema) -> Mapping[str, Any] | None:
+        return (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
 
 
 def _check_fields(row: Mapping[str, Any], fields: tuple[str, ...]) -> None:

@@ -13,10 +13,10 @@ from typing import IO, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from feed_assets.core.chunks import key_of
+from feed_assets.core.chunks import PARQUET, key_of
 from feed_assets.core.topics import Topic
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import chunk_files, dialect
+from feed_assets.kafka import chunk_files
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.cutter import Chunk, Cutter
 from feed_assets.kafka.decode import Decoder
@@ -142,7 +142,8 @@ class ChunkWriter:
         self._cutter.drop()
 
     def _keep(self, chunk: Chunk) -> Kept:
-        content = chunk_files.packed(chunk.content) if self._topic.gzip else chunk.content
+        record = self._decode.record(chunk.schema_id) if self._topic.ending == PARQUET else None
+        content = chunk_files.stored(chunk.content, self._topic, record)
         self._chunking.on_step("put")
         if chunk.content:
             may_replace = self._replaces and chunk.offsets.start == self.start
@@ -159,7 +160,7 @@ class ChunkWriter:
             last_offset=end - 1,
             records=chunk.records,
             dead_letters=len(chunk.dead),
-            dialect=dialect.NAME,
+            dialect=chunk_files.dialect_of(self._topic.ending),
             path=path,
             size=len(content) if path else 0,
             sha256=sha256(content).hexdigest() if path else None,
@@ -168,7 +169,7 @@ class ChunkWriter:
         )
 
     def _key(self, start: int) -> str:
-        return key_of(*self._place, start, is_packed=self._topic.gzip)
+        return key_of(*self._place, start, self._topic.ending)
 
 
 def _length_of(decoded: Decoded) -> int:

@@ -52,8 +52,8 @@ class PartitionReader:
         self._chunking, self._signals = chunking, signalling
         self.place = PartitionOfTopic(signalling.topic, signalling.partition)
         self.start = self._begin(reader)
-        leftover = chunk_files.content_of(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
-        self.until = chunk_files.end_of(leftover, is_packed=topic.gzip)
+        leftover = chunk_files.content_of(chunking.board, key_of(*self.place, self.start, topic.ending))
+        self.until = chunk_files.end_of(leftover, topic.ending)
         """The end of the first chunk, if its file exists without a signal; else 0."""
         replaces = leftover is not None
         self._chunks = ChunkWriter(chunking, self.place, topic, self.start, self.until, replaces=replaces)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from feed_assets.kafka import dialect
+from feed_assets.kafka.avro_types import is_decimal, written_out
 
 MOST_OF_DEFAULTS = 1 << 18
 """The most values and characters of all defaults of a schema, including defaults that records get from their fields.
@@ -45,16 +46,6 @@ def default_of(schema: Any, default: Any, types: Types) -> str | None:
     return cell
 
 
-def is_decimal(schema: Mapping[str, Any]) -> bool:
-    """Return whether an Avro type of bytes is a decimal. Avro ignores the logical type if its attributes are invalid.
-
-    In that case, chunks have the plain bytes, too.
-    """
-    precision, scale = schema.get("precision"), schema.get("scale", 0)
-    is_valid = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0
-    return schema.get("logicalType") == "decimal" and is_valid
-
-
 def _value(schema: Any, default: Any, types: Types) -> object:
     """Return the value that a default's JSON stands for. In a union, it is a value of the first non-null branch."""
     types.count(1 + (len(default) if isinstance(default, str) else 0))
@@ -69,13 +60,6 @@ def _value(schema: Any, default: Any, types: Types) -> object:
     if (read := _NESTED.get(name)) is not None:
         return read(definition, default, types)
     return _LOGICAL.get((name, str(definition.get("logicalType", ""))), lambda value: value)(cast(Any, default))
-
-
-def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a non-union Avro type as an object with a `type`, even if the schema has only the type's name."""
-    if isinstance(schema, dict):
-        return cast(Mapping[str, Any], schema)
-    return named.get(schema, {"type": schema})
 
 
 def _record(schema: Mapping[str, Any], default: Any, types: Types) -> object:

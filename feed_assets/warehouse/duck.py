@@ -1,6 +1,5 @@
 """DuckDB, a file on this machine. Chunks are read from local copies, and no extension is downloaded."""
 
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -17,20 +16,10 @@ import duckdb
 from feed_assets.core.errors import InvalidShape, LoadFailed, TableBusy, WarehouseBusy, WarehouseUnavailable
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.home import refuse_others_folder
+from feed_assets.warehouse.chunk_rows import rows_of
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
-from feed_assets.warehouse.load_files import ChunkGroup, Copy
+from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
-
-_LINE_BYTES = 2 << 20
-"""The line limit for small files.
-
-For a larger file, the limit is the file's size, because no line is longer than the file.
-"""
-
-_DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
-    allow_quoted_nulls=false, new_line='\n', parallel=false"""
-
-_GLOB = re.compile(r"[*?[]")
 
 _MEMORY = "1GB"
 """The memory limit of DuckDB. A larger load uses temporary files. DuckDB's default is most of the machine's."""
@@ -240,21 +229,8 @@ class _DuckConnection:
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         names = ", ".join(map(quoted, columns))
-        rows = lines(batch.copies, columns)
+        rows = rows_of(batch.copies, columns)
         self.execute(f"INSERT INTO {table} ({names}, {PARTITION}) SELECT *, {batch.partition} FROM {rows}")
-
-
-def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "") -> str:
-    """Return a table expression that reads the lines of local files. `columns` has their column names and types."""
-    longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
-    paths = file_list([each.path for each in copies])
-    types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
-    return f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}}{options})"
-
-
-def file_list(paths: Sequence[Path]) -> str:
-    """Return files as a list in SQL. DuckDB reads each path as a glob pattern, which could match other files, too."""
-    return ", ".join(literal(_GLOB.sub(r"[\g<0>]", str(each))) for each in paths)
 
 
 @contextmanager

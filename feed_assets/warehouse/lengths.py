@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import duckdb
 
-from feed_assets.warehouse.duck import lines, opened_at, translated
+from feed_assets.warehouse.chunk_rows import rows_of
+from feed_assets.warehouse.duck import opened_at, translated
 from feed_assets.warehouse.engines import Findings, RefusedRow
 from feed_assets.warehouse.load_files import Copy
 from feed_assets.warehouse.shapes import OFFSET
@@ -29,7 +30,7 @@ def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes:
     """
     lengths, refused = dict[str, int](), dict[Copy, list[RefusedRow]]()
     with translated(), opened_at(":memory:") as opened:
-        for columns, group in groupby(sorted(copies, key=lambda each: each.columns), lambda each: each.columns):
+        for (columns, _), group in groupby(sorted(copies, key=_columns), _columns):
             chunks, measures = [*group], _measures(columns, longest_text, longest_line, of_bytes)
             measured = _lengths(opened, chunks, measures)
             for each, (longest, length) in zip(measures, measured, strict=True):
@@ -38,6 +39,10 @@ def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes:
                     for copy, row in _refused(opened, chunks, each):
                         refused.setdefault(copy, []).append(row)
     return Findings(lengths, {copy: _each_once(rows) for copy, rows in refused.items()})
+
+
+def _columns(copy: Copy) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return copy.columns, copy.types
 
 
 def _measures(
@@ -71,14 +76,15 @@ def _refused(
     name, size, most = measure
     by_path: Mapping[str, Copy] = {str(each.path): each for each in chunks}
     offset = f"CAST(c{chunks[0].columns.index(OFFSET)} AS bigint)"
-    rows = f"SELECT filename, {offset}, {size} FROM {_lines(chunks, ', filename=true')} WHERE {size} > {most}"
+    rows = f"SELECT filename, {offset}, {size} FROM {_lines(chunks, has_path=True)} WHERE {size} > {most}"
     for path, at, byte_count in opened.execute(rows).fetchall():
         copy = by_path[path]
         yield copy, RefusedRow(copy.partition, at, f"{name} has {byte_count} bytes: expected at most {most}")
 
 
-def _lines(chunks: Sequence[Copy], options: str = "") -> str:
-    return lines(chunks, {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}, options)
+def _lines(chunks: Sequence[Copy], *, has_path: bool = False) -> str:
+    texts = {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}
+    return rows_of(chunks, texts, has_path=has_path)
 
 
 def _each_once(rows: Sequence[RefusedRow]) -> list[RefusedRow]:

@@ -13,11 +13,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from feed_assets.core.chunks import PARQUET, ending_of
 from feed_assets.core.errors import ChunkBroken, DiskFull
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
-from feed_assets.kafka.chunk_files import packed, signalled_key
+from feed_assets.kafka.chunk_files import dialect_of, packed, signalled_key
 from feed_assets.warehouse.load_groups import LoadGroup
 from feed_assets.warehouse.shapes import OFFSET
 
@@ -32,7 +33,7 @@ _AT_ONCE = 8
 
 
 class Copy(NamedTuple):
-    """A chunk's lines without the header, in a local file; `file` describes the object as it was copied."""
+    """A chunk in a local file: lines without the header, or Parquet. `file` describes the object as it was copied."""
 
     partition: int
     columns: tuple[str, ...]
@@ -40,6 +41,13 @@ class Copy(NamedTuple):
     file: File
     schema_id: int | None = None
     """The schema of its group in the load. None if the group has only tombstones, or the rows are a dataset's."""
+    types: tuple[str, ...] = ()
+    """Arrow's names of the columns' types in Parquet; () for lines, which are texts."""
+
+    @property
+    def ending(self) -> str:
+        """Return the ending of the object's key."""
+        return ending_of(self.file.key)
 
     @property
     def is_packed(self) -> bool:
@@ -48,7 +56,10 @@ class Copy(NamedTuple):
 
 
 class ChunkGroup(NamedTuple):
-    """Input of one statement: chunks of a partition and schema with the same columns, and the URL of their manifest."""
+    """Input of one statement, and the URL of its manifest.
+
+    The chunks have one partition, schema and format, and the same columns of the same types.
+    """
 
     partition: int
     columns: tuple[str, ...]
@@ -64,6 +75,11 @@ class ChunkGroup(NamedTuple):
     def is_packed(self) -> bool:
         """Return whether the objects of the chunks are compressed."""
         return self.copies[0].is_packed
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Return the types of the columns, as `Copy` has them."""
+        return self.copies[0].types
 
 
 @contextmanager
@@ -88,7 +104,8 @@ def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Chunk
     """
     by_statement: dict[tuple[object, ...], list[Copy]] = {}
     for each in copies:
-        by_statement.setdefault((each.partition, each.schema_id, each.columns, each.is_packed), []).append(each)
+        place = each.partition, each.schema_id
+        by_statement.setdefault((*place, each.columns, each.types, each.is_packed), []).append(each)
     chunk_groups = list[ChunkGroup]()
     for chunks in by_statement.values():
         key = f"{FOLDER}/{topic}/{uuid4().hex}.json"
@@ -114,7 +131,7 @@ def fetch(board: Blackboard, groups: Sequence[LoadGroup], folder: Path) -> list[
     """
     pairs = [(group.schema_id, each.signal) for group in groups for each in group.signals if each.signal.path]
     schema_ids, signals = [schema_id for schema_id, _ in pairs], [signal for _, signal in pairs]
-    targets = [folder / f"{number}.csv" for number in range(len(pairs))]
+    targets = [folder / str(number) for number in range(len(pairs))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [*pool.map(partial(_fetched, board), schema_ids, signals, targets)]
 
@@ -124,13 +141,20 @@ def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int])
 
     Return `copy` with the new object as its file.
     """
-    names = dialect.line(copy.columns)
-    at = copy.columns.index(OFFSET)  # No column before OFFSET has a value with a comma.
-    kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
-    content = b"".join([names, *kept])
-    data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
+    data, key = _without(copy, offsets), f"{FOLDER}/{topic}/{uuid4().hex}{copy.ending}"
     board.put(key, data)
     return copy._replace(file=File(key, len(data)))
+
+
+def _without(copy: Copy, offsets: Collection[int]) -> bytes:
+    if copy.types:
+        from feed_assets.kafka import parquet_chunks
+
+        return parquet_chunks.without(copy.path, offsets)
+    at = copy.columns.index(OFFSET)  # No column before OFFSET has a value with a comma.
+    kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
+    content = b"".join([dialect.line(copy.columns), *kept])
+    return packed(content) if copy.is_packed else content
 
 
 def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
@@ -148,13 +172,11 @@ def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
             raise ChunkBroken(f"{board.url}/{was.key} {problem}: {expected}. Put it back as it was.")
 
 
-def _ending(copy: Copy) -> str:
-    return ".csv.gz" if copy.is_packed else ".csv"
-
-
 def _fetched(board: Blackboard, schema_id: int | None, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
+    if ending_of(str(signal.path)) == PARQUET:
+        return _parquet(signal, schema_id, file, parts, target)
     if str(signal.path).endswith(".gz"):  # Decompress only after the digests of all parts were checked.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
@@ -162,6 +184,23 @@ def _fetched(board: Blackboard, schema_id: int | None, signal: "Signal", target:
         lines.writelines(chain([begin], parts))
     (columns,) = dialect.read(head + b"\n")
     return Copy(signal.partition, tuple(map(str, columns)), target, file, schema_id)
+
+
+def _parquet(signal: "Signal", schema_id: int | None, file: File, parts: Iterable[bytes], target: Path) -> Copy:
+    """Copy a chunk in Parquet as it is. Raise ChunkBroken if it does not have the rows of its signal."""
+    # Import it here, because it takes 60 MB of memory, which loads of chunks in CSV do not need.
+    from feed_assets.kafka import parquet_chunks
+
+    with target.open("wb") as content:
+        content.writelines(parts)
+    try:
+        rows, types = parquet_chunks.layout(target)
+    except ValueError as error:
+        raise ChunkBroken(f"{signal.path} cannot be read: {error}. Put it back as it was.") from error
+    if rows != signal.records or OFFSET not in types:
+        expected = f"expected {signal.records} with {OFFSET}, as signalled"
+        raise ChunkBroken(f"{signal.path} has {rows} rows with {', '.join(types):.200}: {expected}.")
+    return Copy(signal.partition, (*types,), target, file, schema_id, types=(*types.values(),))
 
 
 def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
@@ -183,8 +222,9 @@ def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]
     """
     path = str(signal.path)
     key = signalled_key(signal.topic, signal.partition, signal.first_offset, path)
-    if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":
-        expected = f"expected {dialect.NAME} at {board.url}/{key}"
+    name = dialect_of(ending_of(path))
+    if signal.dialect != name or path != f"{board.url}/{key}":
+        expected = f"expected {name} at {board.url}/{key}"
         raise ChunkBroken(f"{path} is a chunk of the dialect {signal.dialect}: {expected}. Correct the settings.")
     served = board.stream(key)
     if served is None:

@@ -1,15 +1,18 @@
-"""The Parquet files of an update, which DuckDB converts to lines of the chunks' dialect for the loader."""
+"""Parquet files of an update or of chunks, which DuckDB converts to lines of the chunks' dialect for the loader."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 import duckdb
 
 from feed_assets.core.errors import DiskFull, InvalidShape, UnreadableUpdate
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.duck import file_list, opened_at
+from feed_assets.warehouse.chunk_rows import file_list, rows_of
+from feed_assets.warehouse.duck import opened_at, translated
+from feed_assets.warehouse.load_files import Copy
 from feed_assets.warehouse.shapes import TAKEN, TEXT, Column, Kind, Shape
 
 if TYPE_CHECKING:
@@ -86,6 +89,29 @@ class Rows:
             copied = connection.execute(f"COPY (SELECT {texts} FROM {self._rows}) TO {literal(str(folder))} ({_FORM})")
             [(count,)] = copied.fetchall()
         return count, tuple(sorted(folder.iterdir()))
+
+
+@contextmanager
+def line_files(copies: Sequence[Copy]) -> Generator[Sequence[Path]]:
+    """Yield local files with the lines of chunks. Lines of Parquet are removed at the end of the block.
+
+    Raise WarehouseUnavailable if there is no room for them.
+    """
+    paths = [each.path for each in copies]
+    if not copies[0].types:
+        yield paths
+        return
+    with TemporaryDirectory(dir=paths[0].parent) as folder:
+        yield _lines_of(copies, Path(folder) / "lines")
+
+
+def _lines_of(copies: Sequence[Copy], folder: Path) -> Sequence[Path]:
+    texts = {f"c{number}": "varchar" for number in range(len(copies[0].columns))}
+    with translated(), opened_at(":memory:") as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        rows = f"SELECT * FROM {rows_of(copies, texts)}"
+        connection.execute(f"COPY ({rows}) TO {literal(str(folder))} ({_FORM})")
+    return sorted(folder.iterdir())
 
 
 def _kind(name: str, column_type: "DuckDBPyType") -> Kind:

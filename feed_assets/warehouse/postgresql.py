@@ -17,6 +17,7 @@ from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Connection, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
+from feed_assets.warehouse.parquet_lines import line_files
 from feed_assets.warehouse.postgresql_owners import planted_by_others
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 from feed_assets.warehouse.statements import DELETED, STATE
@@ -214,9 +215,13 @@ class _Connection:
         self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {batch.partition}")
         names = ", ".join(map(quoted, columns))
         statement = rf"COPY {table} ({names}) FROM STDIN (FORMAT csv, NULL '\N')"
-        with translated(self._url, self._opened), self._opened.cursor().copy(statement.encode()) as copy:
-            for each in batch.copies:
-                with each.path.open("rb") as file:
+        with (
+            line_files(batch.copies) as paths,
+            translated(self._url, self._opened),
+            self._opened.cursor().copy(statement.encode()) as copy,
+        ):
+            for path in paths:
+                with path.open("rb") as file:
                     while data := file.read(_READ_BYTES):
                         copy.write(data)
 

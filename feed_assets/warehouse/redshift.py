@@ -11,6 +11,7 @@ from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailab
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.core.time_limits import shut
+from feed_assets.warehouse import columnar
 from feed_assets.warehouse.engines import ColumnGrowth, Engine, Findings, comment
 from feed_assets.warehouse.lengths import look
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
@@ -225,6 +226,10 @@ class _RedshiftConnection:
         """Copy chunks, and then set the partition of their rows: COPY cannot set a constant."""
         names = ", ".join(map(quoted, columns))
         source = f"FROM {literal(batch.manifest)} IAM_ROLE {literal(self._iam_role)}"
+        if batch.types:
+            for each in columnar.copied(table, columns, batch, source):
+                self.execute(each)
+            return
         form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''} TIMEFORMAT 'auto'"
         self.execute(f"COPY {table} ({names}) {source} {form} COMPUPDATE OFF STATUPDATE OFF")
         self.execute(f"UPDATE {table} SET {PARTITION} = {batch.partition} WHERE {PARTITION} IS NULL")

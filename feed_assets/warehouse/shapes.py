@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import storable
-from feed_assets.warehouse.defaults import Types, default_of, is_decimal, written_out
+from feed_assets.kafka.avro_types import is_decimal, written_out
+from feed_assets.warehouse.defaults import Types, default_of
 
 if TYPE_CHECKING:
     from feed_assets.kafka import avro

@@ -59,10 +59,10 @@ def test_an_offset_lies_between_two_lines(offset, limit):
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_keys_sort_as_offsets_do(one, other):
-    first, second = (key_of("clicks", 3, each, is_packed=False) for each in (one, other))
+    first, second = (key_of("clicks", 3, each, ".csv") for each in (one, other))
     assert (first < second) == (one < other)
 
 
 def test_a_key_has_topic_partition_and_start():
-    assert key_of("ads.clicks", 3, 40, is_packed=False) == "ads.clicks/3/00000000000000000040.csv"
-    assert key_of("ads.clicks", 0, 2**63 - 1, is_packed=True) == "ads.clicks/0/09223372036854775807.csv.gz"
+    assert key_of("ads.clicks", 3, 40, ".csv") == "ads.clicks/3/00000000000000000040.csv"
+    assert key_of("ads.clicks", 0, 2**63 - 1, ".csv.gz") == "ads.clicks/0/09223372036854775807.csv.gz"

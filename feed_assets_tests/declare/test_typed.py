@@ -240,6 +240,7 @@ WRONG: dict[str, Any] = {
     "kafka_topic.values": "xml",
     "kafka_topic.schema": {"id": "int"},
     "kafka_topic.keys": "varchar",
+    "kafka_topic.format": "orc",
     "kafka_topic.gzip": "yes",
     "kafka_topic.lag": "5%",
     "kafka_topic.cadence": "0 6 * * *",

@@ -239,10 +239,12 @@ def test_aborted_messages_and_transaction_markers_are_not_read(world):
     assert world.reached() > 20
 
 
-def test_a_kept_file_of_other_settings_is_replaced(world):
+@pytest.mark.parametrize("chunk_format", ["csv", "parquet"])
+def test_a_kept_file_of_other_settings_is_replaced(world, chunk_format):
+    world.change(format=chunk_format)
     world.create()
     world.produce(10)
-    world.board.put(f"{chunk_files.FOLDER}/{world.name}/0/{0:020}.csv", b"anything\n")
+    world.board.put(f"{chunk_files.FOLDER}/{world.name}/0/{0:020}.{chunk_format}", b"anything\n")
     world.run_until_done()
     world.check()
 

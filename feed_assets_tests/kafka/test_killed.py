@@ -56,8 +56,9 @@ def check(world: World, log: Path, partitions: int = 1) -> None:
 
 
 @pytest.mark.parametrize("step", ["put", "signal", "signalled"])
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_connector_killed_at_any_step_resumes_where_it_stopped(s3_world, fork, log, step, number):
+@pytest.mark.parametrize(("number", "chunk_format"), [(1, "csv"), (2, "parquet")])
+def test_a_connector_killed_at_any_step_resumes_where_it_stopped(s3_world, fork, log, step, number, chunk_format):
+    s3_world.change(format=chunk_format)
     s3_world.create()
     s3_world.produce(5)
     s3_world.send(POISON)
@@ -100,7 +101,9 @@ def written_by_the_killed(world: World) -> tuple[int, int]:
     return len(world.signals()), len(world.dead_letters())
 
 
-def test_a_chunk_ended_by_time_is_cut_again_identically(s3_world, fork, log):
+@pytest.mark.parametrize("chunk_format", ["csv", "parquet"])
+def test_a_chunk_ended_by_time_is_cut_again_identically(s3_world, fork, log, chunk_format):
+    s3_world.change(format=chunk_format)
     s3_world.create()
     s3_world.produce(4)
     assert fork.run(killed_at, s3_world.place, s3_world.name, s3_world.settings, log, "signal", 1) == KILLED
@@ -110,8 +113,10 @@ def test_a_chunk_ended_by_time_is_cut_again_identically(s3_world, fork, log):
     assert s3_world.signals()[0].last_offset == 3
 
 
+@pytest.mark.parametrize("chunk_format", ["csv", "parquet"])
 @pytest.mark.parametrize("kills", seeds(20, 200))
-def test_a_connector_killed_at_any_moment_of_production_loses_nothing(s3_world, fork, log, kills):
+def test_a_connector_killed_at_any_moment_of_production_loses_nothing(s3_world, fork, log, kills, chunk_format):
+    s3_world.change(format=chunk_format)
     s3_world.create()
     for seed in kills:
         kill(s3_world, fork, log, seed)

@@ -64,4 +64,4 @@ def test_the_end_of_a_chunk_is_found_without_keeping_its_lines(monkeypatch):
             yield line
 
     monkeypatch.setattr(dialect, "read", read)
-    assert chunk_files.end_of(b"a chunk", is_packed=False) == 100
+    assert chunk_files.end_of(b"a chunk", ".csv") == 100

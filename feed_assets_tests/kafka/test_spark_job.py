@@ -71,7 +71,9 @@ def told(world: World) -> list[tuple[object, ...]]:
     return [(each.partition, each.first_offset, each.last_offset, each.records, each.sha256) for each in signals]
 
 
-def test_executors_make_the_same_chunks_as_the_service(world, take):
+@pytest.mark.parametrize("chunk_format", ["csv", "parquet"])
+def test_executors_make_the_same_chunks_as_the_service(world, take, chunk_format):
+    world.change(format=chunk_format)
     fill(world)
     found = take()
     world.check(2)

@@ -26,7 +26,7 @@ from feed_assets.sources.text_rows import json_object
 from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
-PATH = f"s3://lake/chunks/{key_of('t', 0, 5, is_packed=True)}"
+PATH = f"s3://lake/chunks/{key_of('t', 0, 5, '.csv.gz')}"
 GOOD = Signal("t", 0, 5, 14, 9, 1, dialect.NAME, PATH, 100, "a" * 64, 7, {"2026-01-31T15:59Z": 10}, "id")
 SCHEMA = avro.parsed(json.dumps(signal_message.SCHEMA), {})
 
@@ -77,7 +77,7 @@ SIGNALS = {
 
 
 def test_signals_of_a_topic_whose_name_is_no_table_are_rejects_and_report_nothing():
-    path = f"s3://lake/chunks/{key_of('_x', 0, 5, is_packed=True)}"
+    path = f"s3://lake/chunks/{key_of('_x', 0, 5, '.csv.gz')}"
     source = TopicSignals(Clients({}), "signals of _x", "_x", ("ads/shown/v1.0", timedelta(hours=1)))
     placed = [Placed(0, Message(0, None, replace(GOOD, topic="_x", path=path).encoded(1)))]
     assert isinstance(source._row(placed[0]), Rejected)

@@ -8,14 +8,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from io import BytesIO
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.parquet as parquet
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from feed_assets.core.chunks import PARQUET, ending_of
 from feed_assets.core.topics import Topic, dead_letters_of, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, companion_topics, dialect
@@ -101,6 +104,10 @@ class World:
     @cached_property
     def producer(self) -> Producer:
         return Producer({**self._conf, "linger.ms": 0})
+
+    def change(self, **settings: Any) -> None:
+        """Change settings of the topic."""
+        self.settings = self.settings.model_copy(update=settings)
 
     def create(self, partitions: int = 1, **config: str) -> None:
         self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(120)
@@ -188,6 +195,9 @@ class World:
         return content
 
     def rows(self, signal: Signal) -> list[dict[str, str | None]]:
+        if ending_of(signal.path or "") == PARQUET:
+            rows = parquet.read_table(BytesIO(self.file(signal))).to_pylist()
+            return [{name: None if each is None else str(each) for name, each in row.items()} for row in rows]
         names, *lines = dialect.read(self.unpacked(signal))
         return [dict(zip(names, line, strict=True)) for line in lines]
 

@@ -22,7 +22,7 @@ def kafka_world(broker, registry, setting):
 
 def declared(world, **options):
     """Declare the topic as an asset with the limits of the world."""
-    limits = world.settings.model_dump(exclude={"key", "gzip", "columns"})
+    limits = world.settings.model_dump(exclude={"key", "gzip", "format", "columns"})
     return kafka_topic(TABLE, topic=world.name, key=["id"], **{**limits, **options})
 
 

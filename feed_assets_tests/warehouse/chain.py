@@ -2,9 +2,10 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from math import inf
 from pathlib import Path
 from random import Random
@@ -89,8 +90,10 @@ class Chain:
     fork: Forks
     log: Path
     lives: dict[str, int] = field(default_factory=dict)
+    _formats: Iterator[str] = field(default_factory=lambda: cycle(["csv", "parquet"]))
 
     def start(self, who: str) -> None:
+        self.world.change(format=next(self._formats))  # A topic's format may change whenever its connector starts.
         common = self.world.place, self.world.name, self.world.settings
         if who == CONNECTOR:
             self.lives[who] = self.fork.start(connects, *common)

@@ -36,11 +36,13 @@ def redshift_url(postgresql) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize tests over all warehouses, unless the test names some.
+    """Parametrize tests over all warehouses, unless the test names some, and over the chunks' `FORMATS` of the module.
 
     Redshift has but a stand-in, which processes of their own do not find, and its chunks are on S3: a test that hands
     on the URL, or has a blackboard of its own, is without it.
     """
+    if "chunk_format" in metafunc.fixturenames and hasattr(metafunc.module, "FORMATS"):
+        metafunc.parametrize("chunk_format", metafunc.module.FORMATS, indirect=True)
     told = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "url" in metafunc.fixturenames and "url" not in told:
         is_own = {"url", "local_board"} & {*signature(metafunc.function).parameters}
@@ -77,8 +79,14 @@ def loader(engine: Engine, request: pytest.FixtureRequest) -> Loader:
 
 
 @pytest.fixture
-def stream(loader: Loader) -> Iterator[Stream]:
-    return Stream(loader.place.board, f"clicks.{uuid4().hex[:12]}")
+def chunk_format(request: pytest.FixtureRequest) -> str:
+    """Return the format of chunks: `csv`, `parquet`, or `both` in turn."""
+    return getattr(request, "param", "csv")
+
+
+@pytest.fixture
+def stream(loader: Loader, chunk_format: str) -> Iterator[Stream]:
+    return Stream(loader.place.board, f"clicks.{uuid4().hex[:12]}", format=chunk_format)
 
 
 @pytest.fixture

@@ -43,9 +43,10 @@ class Registry:
 class Stream:
     """A topic, its chunks on a blackboard, and its expected table: rows by key, with partition and offset."""
 
-    def __init__(self, board: Blackboard, name: str, *key: str, gzip: bool = False) -> None:
+    def __init__(self, board: Blackboard, name: str, *key: str, gzip: bool = False, format: str = "csv") -> None:  # noqa: A002
         self.board, self.name, self.schemas = board, name, Registry()
         self.topic = Topic(key=key or ("id",), operation="header:op", gzip=gzip)
+        self._formats = ["csv", "parquet"] if format == "both" else [format]
         self.key_id = self.schemas.add(*({"name": each, "type": "long"} for each in self.topic.key), name="Key")
         self.ends: dict[int, int] = {}
         self.signals: list[Signalled] = []
@@ -66,7 +67,7 @@ class Stream:
         chunk = cutter.due(1e9)
         assert chunk
         self._fold(rows, partition, start + skips)
-        return self._signal(partition, chunk)
+        return self._signal(partition, chunk, decoder)
 
     def quiet(self, count: int, partition: int = 0) -> Signalled:
         """Signal a range without records."""
@@ -112,14 +113,16 @@ class Stream:
                 found |= {} if operation in (None, "delete") else {key: (value, partition, offset)}
         return found
 
-    def _signal(self, partition: int, chunk: Any) -> Signalled:
-        content = chunk_files.packed(chunk.content) if self.topic.gzip else chunk.content
+    def _signal(self, partition: int, chunk: Any, decoder: Decoder) -> Signalled:
+        topic = self.topic.model_copy(update={"format": self._formats[len(self.signals) % len(self._formats)]})
+        content = chunk_files.stored(chunk.content, topic, decoder.record(chunk.schema_id))
         start, end = chunk.offsets
-        key = key_of(self.name.replace("/", "_"), partition, start, is_packed=self.topic.gzip)
+        key = key_of(self.name.replace("/", "_"), partition, start, topic.ending)
         self.board.put(f"{chunk_files.FOLDER}/{key}", content)
         self.ends[partition] = end
         path, digest = f"{self.board.url}/{chunk_files.FOLDER}/{key}", sha256(content).hexdigest()
-        facts = (chunk.records, len(chunk.dead), dialect.NAME, path, len(content), digest, chunk.schema_id)
+        name = chunk_files.dialect_of(topic.ending)
+        facts = (chunk.records, len(chunk.dead), name, path, len(content), digest, chunk.schema_id)
         return self._keep(Signal(self.name, partition, start, end - 1, *facts))
 
     def _keep(self, signal: Signal) -> Signalled:

@@ -17,6 +17,8 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.migrations import DECIMAL, MIGRATIONS, UUID, N, field, rows_by_id
 from feed_assets_tests.warehouse.stream import ID, Stream
 
+FORMATS = ("csv", "both")
+
 MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
 
 

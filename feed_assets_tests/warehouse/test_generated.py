@@ -11,6 +11,8 @@ from uuid import UUID
 from feed_assets_tests.warehouse.avro_types import DECIMAL, TYPES, comparable
 from feed_assets_tests.warehouse.stream import ID
 
+FORMATS = ("csv", "parquet")
+
 DAY = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -28,7 +28,7 @@ def fork() -> Iterator[Forks]:
 def stream(loader: Loader, local_board) -> Stream:
     """Return a topic whose chunks other processes can read."""
     loader.place = type(loader.place)(loader.engine, local_board, loader.place.holder, 7)
-    return Stream(local_board, f"clicks.{uuid4().hex[:12]}")
+    return Stream(local_board, f"clicks.{uuid4().hex[:12]}", format="both")
 
 
 def life(loader: Loader, stream: Stream, url: str, fork: Forks, at: int | str, **how: bool) -> int:

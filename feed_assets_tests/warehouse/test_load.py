@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from feed_assets.core.chunks import ending_of
 from feed_assets.core.errors import (
     ChunkBroken,
     DiskFull,
@@ -25,6 +26,8 @@ from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+
+FORMATS = ("csv", "parquet")
 
 
 def row(number, text=None):
@@ -209,8 +212,14 @@ def test_a_chunk_that_is_not_as_signalled_fails_the_load(loader, stream, schema,
 def test_a_chunk_elsewhere_on_the_blackboard_is_not_read(loader, stream, schema):
     sent = stream.send(schema, row(1))
     url, key = stream.board.url, sent.signal.path.removeprefix(f"{stream.board.url}/")
-    stream.board.put("secret.csv", stream.board.get(key) or b"")
-    for path in (f"{url}/secret.csv", f"{url}/chunks/../secret.csv", f"{url}/x/../{key}", "/etc/passwd"):
+    ending = ending_of(key)
+    stream.board.put(f"secret{ending}", stream.board.get(key) or b"")
+    for path in (
+        f"{url}/secret{ending}",
+        f"{url}/chunks/../secret{ending}",
+        f"{url}/x/../{key}",
+        f"/etc/passwd{ending}",
+    ):
         with pytest.raises(ChunkBroken, match=f"expected .* at {url}/{key}"):
             loader.load(stream, sent._replace(signal=replace(sent.signal, path=path)))
 

@@ -19,9 +19,11 @@ from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 pytestmark = pytest.mark.parametrize("url", ["redshift"], indirect=True)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_row_that_redshift_cannot_hold_is_left_out_with_its_reason(loader, packed):
-    stream = Stream(loader.place.board, f"long.{packed}".lower(), gzip=packed)
+@pytest.mark.parametrize(
+    ("ending", "how"), [(".csv", {}), (".csv.gz", {"gzip": True}), (".parquet", {"format": "parquet"})]
+)
+def test_a_row_that_redshift_cannot_hold_is_left_out_with_its_reason(loader, ending, how):
+    stream = Stream(loader.place.board, f"long{ending}", **how)
     schema = stream.schemas.add(ID, TEXT, {"name": "tags", "type": {"type": "array", "items": "string"}})
     stream.send(schema, *({"id": number, "text": 'a",\n"', "tags": []} for number in range(3)))
     stream.send(
@@ -44,7 +46,7 @@ def test_a_row_that_redshift_cannot_hold_is_left_out_with_its_reason(loader, pac
     ]
     beside = [each.key for each in loader.place.board.files(f"manifests/{stream.name}")]
     assert len(beside) == 2
-    assert len([each for each in beside if each.endswith(".csv.gz" if packed else ".csv")]) == 1
+    assert len([each for each in beside if each.endswith(ending)]) == 1
 
 
 def test_bytes_are_counted_as_bytes(loader, stream):

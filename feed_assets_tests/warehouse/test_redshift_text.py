@@ -84,6 +84,10 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     orders.send(max(orders.schemas.known), {"id": 6, **LATER_ROW, "title": "x" * 70_000, "count": 1})
     loader.load(orders)
     check("refuse", written(engine, board))
+    returned = Stream(board, "shop.returns", format="parquet")
+    returned.send(returned.schemas.add(*FIELDS), {"id": 1, **ROW, "count": 1}, (None, {"id": 2}))
+    loader.load(returned)
+    check("parquet", written(engine, board))
     columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
     token, path = str(UUID(int=1)), "C:\\it's"
     assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
@@ -94,7 +98,7 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     ]
 
 
-@each_case("name", ["state", "create", "growth", "migrate", "refuse"])
+@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet"])
 def test_each_statement_is_one_of_redshift(name):
     texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
     is_within = False

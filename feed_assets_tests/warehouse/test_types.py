@@ -12,6 +12,8 @@ from feed_assets.warehouse.redshift import LENGTHS
 from feed_assets_tests.warehouse.avro_types import TYPES, comparable
 from feed_assets_tests.warehouse.stream import ID, Stream
 
+FORMATS = ("csv", "parquet")
+
 
 def test_every_type_survives_a_load(loader, stream):
     fields = [
@@ -39,8 +41,8 @@ def test_every_type_survives_a_load(loader, stream):
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in ("array", "map", "record", "several")])
-def test_a_key_may_be_of_any_type_that_compares(loader, name):
-    stream = Stream(loader.place.board, f"keyed.{name}.{id(loader)}", "k")
+def test_a_key_may_be_of_any_type_that_compares(loader, name, chunk_format):
+    stream = Stream(loader.place.board, f"keyed.{name}.{id(loader)}", "k", format=chunk_format)
     type_, values = TYPES[name]
     stream.key_id = stream.schemas.add({"name": "k", "type": type_})
     schema = stream.schemas.add({"name": "k", "type": type_}, {"name": "n", "type": "int"})
@@ -86,8 +88,8 @@ def test_a_row_that_is_staged_twice_and_refused_both_times_is_kept_once(loader, 
     assert [row[0] for row in stream.table(loader.engine)] == [2, 3]
 
 
-def test_a_key_that_is_too_long_for_an_index_is_refused(loader):
-    stream = Stream(loader.place.board, f"long.{id(loader)}", "k")
+def test_a_key_that_is_too_long_for_an_index_is_refused(loader, chunk_format):
+    stream = Stream(loader.place.board, f"long.{id(loader)}", "k", format=chunk_format)
     stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
     schema = stream.schemas.add({"name": "k", "type": "string"})
     long = "".join(chr(0x4E00 + number) for number in range(1, _LONGEST_KEY))

@@ -44,7 +44,7 @@ def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) ->
     found: list[Signalled] = []
     for number in range(files):
         content, first = lines(number * rows, rows, keys), number * rows
-        board.put(key := f"{FOLDER}/{key_of(name, 0, first, is_packed=False)}", content)
+        board.put(key := f"{FOLDER}/{key_of(name, 0, first, '.csv')}", content)
         size, digest = len(content), sha256(content).hexdigest()
         facts = (rows, 0, dialect.NAME, f"{board.url}/{key}", size, digest, SCHEMA)
         found.append(Signalled(Signal(name, 0, first, first + rows - 1, *facts), number + 1))

@@ -13,7 +13,15 @@ from pydantic import Field, ValidationError
 from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.topics import TOPIC_NAME, KeyFormat, Topic, ValueFormat, dead_letters_of, signals_of
+from feed_assets.core.topics import (
+    TOPIC_NAME,
+    ChunkFormat,
+    KeyFormat,
+    Topic,
+    ValueFormat,
+    dead_letters_of,
+    signals_of,
+)
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
@@ -33,6 +41,7 @@ def kafka_topic(
     values: ValueFormat = "avro",
     schema: str | None = None,
     keys: KeyFormat = "avro",
+    format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
     lag: Annotated[int, Field(ge=1)] | None = None,
     counts: TopicCounts | None = None,
@@ -58,7 +67,8 @@ def kafka_topic(
         schema: The columns of values in JSON, in Spark's DDL. Every column may be null. A value with another field, or
             with a value of another type, becomes a dead letter.
         keys: The format of keys: `avro`, one of Kafka's own serializers (`string`, `int`, `long`, `uuid`), or `json`.
-        gzip: True if chunks are compressed with gzip.
+        format: The file format of chunks: `csv` or `parquet`.
+        gzip: True if chunks in CSV are compressed with gzip.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
@@ -86,6 +96,7 @@ def kafka_topic(
         values=values,
         columns=schema,
         keys=keys,
+        format=format,
         gzip=gzip,
     )
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")

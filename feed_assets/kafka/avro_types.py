@@ -1,0 +1,21 @@
+"""Types in parsed Avro schemas. This needs none of Kafka's packages."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+
+def is_decimal(schema: Mapping[str, Any]) -> bool:
+    """Return whether an Avro type of bytes is a decimal. Avro ignores the logical type if its attributes are invalid.
+
+    In that case, chunks have the plain bytes, too.
+    """
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    is_valid = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0
+    return schema.get("logicalType") == "decimal" and is_valid
+
+
+def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a non-union Avro type as an object with a `type`, even if the schema has only the type's name."""
+    if isinstance(schema, dict):
+        return cast(Mapping[str, Any], schema)
+    return named.get(schema, {"type": schema})
