@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from time import sleep
+from time import process_time, sleep
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from fastavro import schemaless_reader
 
 from benchmarks import Benchmark, Goal, Pair
-from feed_assets.core.topics import Topic, dead_letters_of, signals_of
+from feed_assets.core.topics import ChunkFormat, Topic, dead_letters_of, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, service
 from feed_assets.kafka.clients import Clients
@@ -78,12 +78,12 @@ class _Enough(Event):
             self.set()
 
 
-def _chunked(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
+def _chunked(servers: str, schemas: Schemas, folder: Path, count: int, form: ChunkFormat = "csv") -> None:
     """Run the connector until all messages are signalled."""
     enough = _Enough(count // IN_CHUNK)
     board = Blackboard.open(folder.as_uri())
     chunking = Chunking(Clients({"bootstrap.servers": servers}), schemas, board, enough.step)
-    topic = Topic(key=("id",), messages=IN_CHUNK, seconds=600, operation="header:op")
+    topic = Topic(key=("id",), messages=IN_CHUNK, seconds=600, operation="header:op", format=form)
     service.run(chunking, {NAME: topic}, enough)
 
 
@@ -112,7 +112,7 @@ def _forget(servers: str, folder: Path) -> None:
         each.result()
     while {*names} & {*admin.list_topics().topics}:
         sleep(0.05)
-    for file in folder.rglob("*.csv"):
+    for file in [*folder.rglob("*.csv"), *folder.rglob("*.parquet")]:
         file.unlink()
 
 
@@ -141,6 +141,19 @@ def against_a_bare_loop(count: int) -> Iterator[Pair]:
     with served(count) as (servers, schemas, folder):
         ours, theirs = (partial(each, servers, schemas, folder, count) for each in (_chunked, _bare))
         yield Pair(ours, theirs, partial(_forget, servers, folder))
+
+
+@contextmanager
+def in_parquet(count: int) -> Iterator[Pair]:
+    """Compare chunks in Parquet with the same chunks in CSV."""
+    with served(count) as (servers, schemas, folder):
+        forget = partial(_forget, servers, folder)
+
+        def in_csv() -> None:
+            forget()
+            _chunked(servers, schemas, folder, count)
+
+        yield Pair(partial(_chunked, servers, schemas, folder, count, "parquet"), in_csv, forget)
 
 
 @contextmanager
@@ -201,6 +214,16 @@ def _benchmark(name: str, count: int, *, large: bool) -> Benchmark:
 BENCHMARKS = [
     _benchmark("chunks-200k", 200_000, large=False),
     _benchmark("chunks", 2_000_000, large=True),
+    Benchmark(
+        "chunks-parquet-200k",
+        "CPU: 200,000 messages of a topic to chunks in Parquet",
+        "the same to CSV",
+        Goal(1.43),
+        5,
+        2,
+        partial(in_parquet, 200_000),
+        clock=process_time,
+    ),
     Benchmark(
         "chunk-latency",
         "a message produced to its signal, with a time limit of 1 s",

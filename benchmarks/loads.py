@@ -7,14 +7,16 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from time import process_time
 from typing import NamedTuple
 
 from benchmarks import Benchmark, Goal, Pair
 from feed_assets.core.chunks import key_of
 from feed_assets.core.feeds import File
+from feed_assets.core.topics import ChunkFormat, Topic
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import avro, dialect
-from feed_assets.kafka.chunk_files import FOLDER
+from feed_assets.kafka import avro
+from feed_assets.kafka.chunk_files import FOLDER, dialect_of, stored
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
@@ -52,8 +54,9 @@ class _Clicks:
     The first chunks have new keys; in later ones three of four rows are updates, and 5 % deletes.
     """
 
-    def __init__(self, folder: Path, rows: int) -> None:
+    def __init__(self, folder: Path, rows: int, form: ChunkFormat = "csv") -> None:
         self.board = Blackboard.open(folder.as_uri())
+        self._topic = Topic(key=("id",), format=form)
         self._folder, self._rows, self._end = folder, rows, 0
         self._dice = Random(1)  # noqa: S311
 
@@ -65,11 +68,12 @@ class _Clicks:
     def _chunk(self) -> tuple[Signalled, Path]:
         start, self._end = self._end, self._end + IN_CHUNK
         lines = "".join(map(self._line, range(start, self._end)))
-        content = f"{','.join(COLUMNS)}\n{lines}".encode()
-        key = f"{FOLDER}/{key_of(NAME, 0, start, '.csv')}"
+        content = stored(f"{','.join(COLUMNS)}\n{lines}".encode(), self._topic, avro.record_of(avro.parsed(SCHEMA, {})))
+        key = f"{FOLDER}/{key_of(NAME, 0, start, self._topic.ending)}"
         self.board.put(key, content)
         (bare := self._folder / f"{start}.csv").write_text(lines)
-        facts = IN_CHUNK, 0, dialect.NAME, f"{self.board.url}/{key}", len(content), sha256(content).hexdigest(), 1
+        name = dialect_of(self._topic.ending)
+        facts = IN_CHUNK, 0, name, f"{self.board.url}/{key}", len(content), sha256(content).hexdigest(), 1
         return Signalled(Signal(NAME, 0, start, self._end - 1, *facts), self._end), bare
 
     def _line(self, offset: int) -> str:
@@ -177,6 +181,30 @@ def merged(kind: str, rows: int, *, by_dlt: bool) -> Iterator[Pair]:
             raise AssertionError(f"{found:,} rows: expected {expected:,}, as the other one has.")
 
 
+@contextmanager
+def in_parquet(kind: str, rows: int) -> Iterator[Pair]:
+    """Compare loads of chunks in Parquet with loads of the same rows in CSV, each into a database of its own."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        server = stack.enter_context(postgresql_server()) if kind == "postgresql" else None
+        clicks = [_Clicks(_made(folder, form), rows, form) for form in ("parquet", "csv")]
+        urls = [server.database() if server else f"duckdb://{folder}/{each}.db" for each in ("ours", "theirs")]
+        ours, theirs = (_Ours(url, each, each.write(rows)) for url, each in zip(urls, clicks, strict=True))
+        chunks = list[_Chunks]()
+
+        def write() -> None:
+            chunks[:] = [each.write(rows // 10) for each in clicks]
+
+        yield Pair(lambda: ours.load(chunks[0]), lambda: theirs.load(chunks[1]), write)
+        if (found := ours.count()) != (expected := theirs.count()):
+            raise AssertionError(f"{found:,} rows: expected {expected:,}, as the other one has.")
+
+
+def _made(folder: Path, name: str) -> Path:
+    (made := folder / name).mkdir()
+    return made
+
+
 def _benchmark(kind: str, rows: int, *, by_dlt: bool) -> Benchmark:
     is_large, peer = rows > 1_000_000, "-dlt" if by_dlt else ""
     return Benchmark(
@@ -196,4 +224,16 @@ BENCHMARKS = [
     for kind in ("duckdb", "postgresql")
     for by_dlt in (False, True)
     for rows in (1_000_000, 10_000_000)
+] + [
+    Benchmark(
+        f"loads-{kind}-parquet-100k",
+        f"CPU: 100,000 rows of chunks in Parquet merged into 1,000,000 of a table ({kind})",
+        "the same in CSV",
+        Goal(most),
+        5,
+        2,
+        partial(in_parquet, kind, 1_000_000),
+        clock=process_time,
+    )
+    for kind, most in (("duckdb", 1.0), ("postgresql", 2.0))
 ]
