@@ -112,7 +112,8 @@ class DataCenter(BaseModel):
 
     `datasets` are patterns of feeds, such as `ads/*`. `keep` is the number of newest updates that stay there of each
     partition; without it, the place keeps what the source keeps. An alert opens when a copy is later than `deadline`
-    seconds. `at_once` is the number of updates, and of all their files, that are copied at the same time.
+    seconds. `at_once` is the number of updates, and of all their files, that are copied at the same time. `bandwidth`
+    is the most that a process sends, in megabytes a second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -124,6 +125,7 @@ class DataCenter(BaseModel):
     keep: int | None = Field(default=None, ge=1)
     deadline: float | None = Field(default=None, gt=0)
     at_once: int = Field(default=4, ge=1, le=32)
+    bandwidth: float | None = Field(default=None, gt=0)
 
 
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]

@@ -125,7 +125,7 @@ def _ends_that_differ(services: Services, place: Place, update: Update, file: Fi
     return DAMAGED if is_damaged else DIFFERENT
 
 
-def _go_on() -> None:
+def _go_on(_size: int) -> None:
     """Do nothing: a comparison has no turn to keep."""
 
 

@@ -25,8 +25,8 @@ _LARGEST_BY_STORE = 5 << 30
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
-Checkpoint = Callable[[], None]
-"""A function that is called between chunks, and raises an error if the copy must stop."""
+Checkpoint = Callable[[int], None]
+"""A function that is called with the bytes of each chunk. It may wait, and raises an error if the copy must stop."""
 
 
 class Digest:
@@ -97,7 +97,7 @@ def _streamed(source: Blackboard, place: Blackboard, file: File, checkpoint: Che
         with read_ahead(chunks) as ahead:
             etag = place.put_chunks(file.key, ahead, part)
     if not place.is_paged or _unquoted(etag) != digest.etag:
-        etag = _read_back(place, file, digest, checkpoint)
+        etag = _read_back(place, file, digest, lambda _: checkpoint(0))
     return CopiedFile(file.size, digest.md5, file.etag, etag)
 
 
@@ -125,7 +125,7 @@ def _chunks_of(source: Blackboard, file: File) -> Iterator[bytes]:
 def _observed(source: Blackboard, file: File, digest: Digest, checkpoint: Checkpoint) -> Iterator[bytes]:
     """Yield the chunks of a source. Raise UpdateChanged or CopyDamaged at their end if they are not the listed file."""
     for chunk in _chunks_of(source, file):
-        checkpoint()
+        checkpoint(len(chunk))
         digest.add(chunk)
         yield chunk
     if digest.size != file.size:
@@ -152,7 +152,7 @@ def digest_of(board: Blackboard, key: str, checkpoint: Checkpoint) -> tuple[Dige
     """Return the digest of an object's bytes, and its metadata. The latter is None if it does not exist."""
     digest, opened = Digest(), board.stream(key)
     for chunk in opened[1] if opened else ():
-        checkpoint()
+        checkpoint(len(chunk))
         digest.add(chunk)
     return digest, opened[0] if opened else None
 

@@ -28,6 +28,11 @@ class Place:
         """Return whether the place gets copies of a feed."""
         return matches(feed, self.center.datasets)
 
+    def rank(self, feed: Feed) -> int:
+        """Return the number of the first pattern that matches a feed: datasets of earlier patterns are copied first."""
+        patterns = self.center.datasets
+        return next((at for at, pattern in enumerate(patterns) if matches(feed, [pattern])), len(patterns))
+
 
 def open_place(settings: Settings, name: str, source: Blackboard) -> Place:
     """Open a data center. Its folder or bucket must exist: a disk that is not mounted is not filled.

@@ -17,6 +17,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.replication import replicas
+from feed_assets.replication.bandwidth import Bandwidth
 from feed_assets.replication.file_copies import copy_file
 from feed_assets.replication.places import Place
 from feed_assets.replication.replicas import CopiedFile, Replica
@@ -45,10 +46,12 @@ class CopyEnds:
     turn: Turn
     slots: Semaphore = field(init=False)
     """One for each file that may be copied at the same time, of all updates together: their parts are in memory."""
+    bandwidth: Bandwidth = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the slots."""
+        """Make what all threads share."""
         object.__setattr__(self, "slots", Semaphore(self.place.center.at_once))
+        object.__setattr__(self, "bandwidth", Bandwidth(self.place.center.bandwidth))
 
     @property
     def source(self) -> Blackboard:
@@ -59,6 +62,10 @@ class CopyEnds:
     def board(self) -> Blackboard:
         """Return the blackboard to copy to."""
         return self.place.board
+
+    def sent(self, size: int) -> None:
+        """Wait as long as the bandwidth asks for after some bytes. Raise TurnLost."""
+        self.bandwidth.take(size, self.turn.keep)
 
     def set_state(self, partition: Partition, update_id: str, state: str) -> None:
         """Record a new state of a copy, if the ledger has it."""
@@ -156,7 +163,7 @@ def _copied(ends: CopyEnds, update: Update, files: Sequence[File]) -> dict[str, 
     def copy_one(file: File) -> tuple[str, CopiedFile]:
         with ends.slots:
             ends.turn.keep()
-            copied = copy_file(ends.source, ends.board, file, ends.turn.keep)
+            copied = copy_file(ends.source, ends.board, file, ends.sent)
         ends.services.on_step("file copied")
         return _name(update, file), copied
 

@@ -3,7 +3,7 @@
 A lane is a partition with its batches and its rejects. Within a lane, a task waits for the one before it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,9 +19,6 @@ COPY, WITHDRAW, REMOVE = "copy", "withdraw", "remove"
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
 """Pauses after a failed try. Each pause is twice as long as the one before."""
-
-HEADS_PER_STEP = 100
-"""Number of lanes whose first task is read at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +45,22 @@ def put(connection: sa.Connection, new: Iterable[ReplicaTask]) -> None:
     insert_missing(connection, replica_task, rows)
 
 
-def heads(connection: sa.Connection, place: str, now: datetime) -> list[ReplicaTask]:
-    """Return the first task of each lane if it is due, up to `HEADS_PER_STEP`, the oldest change first."""
+def heads(
+    connection: sa.Connection, place: str, now: datetime, *, limit: int, rank: Callable[[Feed], int] = lambda _: 0
+) -> list[ReplicaTask]:
+    """Return the first task of each lane if it is due, up to `limit`: by the rank of its feed, then the oldest change.
+
+    Few are read at a time, so that a new change of a dataset with a low rank does not wait for many others.
+    """
     first = sa.select(replica_task.c.lane, sa.func.min(replica_task.c.sequence).label("sequence"))
     first = first.where(replica_task.c.place == place).group_by(replica_task.c.lane).subquery()
     is_first = (replica_task.c.lane == first.c.lane) & (replica_task.c.sequence == first.c.sequence)
     is_due = (replica_task.c.place == place) & (replica_task.c.due <= now)
     query = sa.select(replica_task).join(first, is_first).where(is_due)
-    return _tasks(connection, query.order_by(replica_task.c.sequence).limit(HEADS_PER_STEP))
+    feeds = connection.execute(sa.select(replica_task.c.feed).where(is_due).distinct()).scalars()
+    ranks = {feed: rank(Feed.parse(feed)) for feed in feeds}
+    order = [sa.case(ranks, value=replica_task.c.feed)] if len({*ranks.values()}) > 1 else []
+    return _tasks(connection, query.order_by(*order, replica_task.c.sequence).limit(limit))
 
 
 def waiting(connection: sa.Connection, place: str, partition: Partition | None = None) -> list[ReplicaTask]:
@@ -68,7 +73,7 @@ def waiting(connection: sa.Connection, place: str, partition: Partition | None =
 
 def is_due(connection: sa.Connection, place: str, now: datetime) -> bool:
     """Return whether a task of a place can be tried now."""
-    return bool(heads(connection, place, now))
+    return bool(heads(connection, place, now, limit=1))
 
 
 def _tasks(connection: sa.Connection, query: sa.Select[Any]) -> list[ReplicaTask]:

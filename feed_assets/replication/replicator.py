@@ -84,7 +84,8 @@ def _heads(ends: CopyEnds) -> list[ReplicaTask]:
     services, name = ends.services, ends.place.name
     fill(services.ledger, ends.place, services.now(), services.elsewhere)
     with services.ledger.read() as connection:
-        return replica_tasks.heads(connection, name, services.now())
+        limit = 2 * ends.place.center.at_once  # As many as may be in work, and as many new ones.
+        return replica_tasks.heads(connection, name, services.now(), limit=limit, rank=ends.place.rank)
 
 
 def _tried(ends: CopyEnds, task: ReplicaTask) -> str:

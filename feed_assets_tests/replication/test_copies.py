@@ -3,10 +3,11 @@
 import pytest
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.ledger import log, subscriptions, update_changes
 from feed_assets.ledger.tables import subscription
+from feed_assets.replication import replicator
 from feed_assets.replication.places import open_place
 from feed_assets.replication.transitions_read import fill, forget_place, readers_of
 from feed_assets.runs.revalidate import revalidate
@@ -128,6 +129,25 @@ def test_each_place_keeps_its_own_number_of_updates_and_copies_no_overtaken_one(
     ends.invalidate(newest)
     few.replicate()
     assert visible(ends.place.board) == (updates[4].id, {"n.csv": b"4"}), "also if the source has it no longer"
+
+
+def test_datasets_of_earlier_patterns_are_copied_first_even_if_their_changes_are_newer(ends):
+    order = list[str]()
+    for day in range(1, 9):
+        ends.publish(Partition(SALES, f"2026-01-{day:02}"))
+    place, copied = ends.with_place(at_once=1, datasets=("shop/paid/*", "shop/*")), replicator.copy_update
+
+    def noted(both, update, since):
+        order.append(update.partition.key)
+        if len(order) == 1:
+            ends.publish(Partition(Feed.parse("shop/paid/v1.0"), "paid"))
+        return copied(both, update, since)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicator, "copy_update", noted)
+        assert place.replicate().done == 9
+    assert order.index("paid") == 2, "after the two tasks that were read before"
+    assert [each for each in order if each != "paid"] == [f"2026-01-{day:02}" for day in range(1, 9)]
 
 
 def test_the_older_update_that_readers_of_the_source_get_again_is_copied_again(ends):

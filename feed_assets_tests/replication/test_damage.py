@@ -65,11 +65,11 @@ def test_an_etag_is_no_md5_if_s3_encrypts_by_a_key_of_its_own(s3_board, local_pl
     monkeypatch.setattr(s3_board, "stream", lambda _key, _start: (file, iter([b"id\n"])))
     monkeypatch.setattr(S3Pages, "head", lambda _pages, _key: {"ServerSideEncryption": "AES256"})
     with pytest.raises(CopyDamaged, match="arrived, expected 0000"):
-        copy_file(s3_board, local_place, file, lambda: None)
+        copy_file(s3_board, local_place, file, lambda _: None)
     assert local_place.get("n.csv") is None
 
     monkeypatch.setattr(S3Pages, "head", lambda _pages, _key: headers)
-    assert copy_file(s3_board, local_place, file, lambda: None).md5 == md5(b"id\n", usedforsecurity=False).hexdigest()
+    assert copy_file(s3_board, local_place, file, lambda _: None).md5 == md5(b"id\n", usedforsecurity=False).hexdigest()
     assert local_place.get("n.csv") == b"id\n"
 
 

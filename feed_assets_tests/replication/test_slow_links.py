@@ -1,5 +1,6 @@
 """Links that are slow or break off: large files arrive, and a place holds only a few of them in memory."""
 
+from functools import partial
 from threading import Lock
 
 import pytest
@@ -8,6 +9,7 @@ from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.replication import places, publication, turn
+from feed_assets.replication.bandwidth import Bandwidth
 from feed_assets.replication.file_copies import PART, copy_file
 from feed_assets_tests.replication.two_ends import SALES, place_on, visible, wired
 
@@ -54,12 +56,12 @@ def test_a_source_that_brings_nothing_or_changes_meanwhile_is_not_copied(ends):
     (file,) = update.files
     silent, offsets = breaking(ends.source, 0)
     with pytest.raises(BlackboardUnavailable):
-        copy_file(silent, ends.place.board, file, lambda: None)
+        copy_file(silent, ends.place.board, file, lambda _: None)
     assert offsets == [0], "a store without an answer is not asked again and again"
 
     changing, _ = breaking(ends.source, 5, lambda: ends.source.put(file.key, bytes(file.size)))
     with pytest.raises(UpdateChanged):
-        copy_file(changing, ends.place.board, file, lambda: None)
+        copy_file(changing, ends.place.board, file, lambda _: None)
     assert ends.place.board.file(file.key) is None
 
 
@@ -91,3 +93,23 @@ def test_a_request_to_a_place_has_the_time_of_a_slow_link_and_less_than_a_turn(e
     places.open_place(places.Settings(), "b", ends.source)
     assert 3 * PATIENCE.timeout < opened[0]["patience"].timeout < turn.LASTS.total_seconds()
     assert opened[0]["patience"].retry_config["retry_timeout"].total_seconds() == 100
+
+
+def test_the_bandwidth_is_shared_by_all_files_and_the_turn_is_kept_while_waiting(ends, monkeypatch):
+    times, waits, kept = [100.0], list[float](), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        times[0] += seconds
+
+    slow = partial(Bandwidth, clock=lambda: times[0], wait=wait)
+    monkeypatch.setattr(publication, "Bandwidth", slow)
+    ends.publish(files={f"part-{number}.csv": bytes(3_000_000) for number in range(4)})
+    assert ends.with_place(at_once=1, bandwidth=0.5).replicate().done == 1
+    assert sum(waits) == pytest.approx(24)
+    slow(0.1).take(3_000_000, lambda: kept.append(times[0]))
+    assert [kept[-1] - each for each in kept] == pytest.approx([30, 20, 10, 0])
+
+
+def test_without_a_bandwidth_nothing_is_waited_for():
+    Bandwidth(None, wait=pytest.fail).take(10**12, lambda: None)
