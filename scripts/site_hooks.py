@@ -1,5 +1,6 @@
 """MkDocs hooks of the documentation site: folders in the navigation, links to the repository, titles of code."""
 
+import json
 import posixpath
 import re
 import sys
@@ -15,12 +16,28 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 from repository_links import in_repository, with_links
+from search_passages import as_anchors, with_passages
 
 ROOT = Path(__file__).parent.parent
 _INDEXES = ("/index.md", "/README.md")
 _CODE_TITLE = re.compile(r"^(```\w+) title=(\S+)$", re.MULTILINE)
 _LOADED = re.compile(r"<(?:script|img|iframe|link(?= [^>]*stylesheet))[^>]+(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
-_SEARCH_BOOSTS = {"how-to/": 1.2, "tutorial": 1.2, "decisions/": 0.1, "licences": 0.1}
+_SEARCH_BOOSTS = {
+    "questions/": 1.5,
+    "how-to/index": 0.2,
+    "how-to/": 1.3,
+    "index": 0.3,
+    "comparison/": 0.9,
+    "decisions/": 0.1,
+    "licences": 0.1,
+    "architecture": 0.5,
+    "testing": 0.2,
+    "reference/python": 0.7,
+    "reference/testing": 0.5,
+    "reference/ledger": 0.4,
+    "reference/tags": 0.5,
+    "reference/schemas": 0.7,
+}
 """Weights of pages in the search, by the beginnings of their paths."""
 _WORDS = tomllib.loads(Path(__file__).with_name("search_words.toml").read_text("utf-8"))
 _SEARCH_WORDS: dict[str, str] = _WORDS["guides"] | {f"how-to/{name}": words for name, words in _WORDS["how-to"].items()}
@@ -90,8 +107,28 @@ def _with_title(fence: re.Match[str]) -> str:
     return f'{fence[1]} title="{fence[2]}"' if "." in fence[2] else fence[1]
 
 
+def on_page_content(html: str, *, page: Page, **_: Any) -> str:
+    """Cut long sections into passages for the search. A recipe is one passage: its first sentence is the answer."""
+    html = html.replace('<span class="filename">', '<span class="filename" data-search-exclude>')
+    return html if page.file.src_uri.startswith(("how-to/", "questions/")) else with_passages(html)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Replace Material's search by one that ranks passages, and knows synonyms of the words that readers type."""
+    site = Path(config.site_dir)
+    index = json.loads(site.joinpath("search/search_index.json").read_text("utf-8"))
+    sections = {document["location"].replace(".html", "") for document in index["docs"]}
+    if gone := [name for name in _WORDS["sections"] if name not in sections]:
+        raise PluginError(f"search_words.toml has words for {gone[0]}: expected a heading of the site.")
+    (worker,) = site.glob("assets/javascripts/workers/search.*.min.js")
+    script = Path(__file__).with_name("search_worker.js").read_text("utf-8")
+    for name in ("synonyms", "sections"):
+        script = script.replace(f"{name.upper()} = {{}}", f"{name.upper()} = {json.dumps(_WORDS[name])}")
+    worker.write_text(script, "utf-8")
+
+
 def on_post_page(output: str, *, page: Page, **_: Any) -> str:
     """Raise PluginError if a page loads something from another server: the site is read without a network, too."""
     if loaded := _LOADED.search(output):
         raise PluginError(f"{page.file.src_uri} loads from another server: {loaded[0]}. Expected a file of the site.")
-    return output
+    return as_anchors(output)
