@@ -5,7 +5,7 @@
   const STOP = new Set(("a about am an and any are at be because been but by can could did do does for from get gets had has have how i if "
     + "in into is it its me my no not of on once only or our out own should so some than that the their them then there these they this "
     + "those to under up us was we were what when where which while who whom why will with would you your use using make").split(" "));
-  const WEIGHTS = {heading: 2.2, title: 1.6, tags: 1.4};
+  const WEIGHTS = {heading: 2.2, subject: 1.5, title: 1.6, tags: 1.4};
   const SYNONYM = 0.7, PREFIX = 0.8, PAGE = 0.3, LENGTH = 60, TEASER = 30;
   let passages = [], pages = new Map(), places = new Map(), vocabulary = [], titleWords = [];
 
@@ -72,7 +72,7 @@
         const times = passage.text.get(word) || 0;
         let value = times * 2.2 / (times + 1.2 * (0.4 + 0.6 * passage.length / LENGTH));
         if (passage.heading.has(word)) value += WEIGHTS.heading;
-        if (passage.subjects.has(word)) value += passage.isFirst ? WEIGHTS.heading : WEIGHTS.heading / 2;
+        if (passage.subjects.has(word)) value += passage.isFirst ? WEIGHTS.subject : WEIGHTS.subject / 2;
         if (passage.page.title.has(word)) value += WEIGHTS.title;
         if (passage.page.tags.has(word)) value += WEIGHTS.tags;
         if (value > 0) here = Math.max(here, weight);
