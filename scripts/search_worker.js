@@ -46,7 +46,8 @@
         if (!places.has(word)) places.set(word, []);
         places.get(word).push(at);
       }
-      return {doc, page, text, heading, subjects, isFirst, length: list.length};
+      const name = words(plain(doc.title).split(/\s+/).filter(word => !STOP.has(word.toLowerCase())).join(" "));
+      return {doc, page, text, heading, subjects, isFirst, name, length: list.length};
     });
     vocabulary = [...places.keys()].sort();
     titleWords = [...new Set(docs.flatMap(doc => plain(doc.title).toLowerCase().match(/[a-z]{3,}/g) || []))].sort();
@@ -82,7 +83,8 @@
       score += best;
       matched += here * term.rarity;
     }
-    return score * (matched / total) ** 1.5 * (passage.doc.boost || 1);
+    const isNamed = passage.isFirst && passage.name.length && passage.name.every(word => terms.some(term => term.words.has(word)));
+    return score * (matched / total) ** 1.5 * (passage.doc.boost || 1) * (isNamed ? 2 : 1);
   }
 
   function marked(html, stems) {
