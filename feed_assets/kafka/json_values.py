@@ -6,6 +6,7 @@ So a chunk of JSON messages has a schema id, and a loader makes the same table a
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact
 from functools import partial
@@ -24,6 +25,9 @@ SUBJECT = "feed_assets-rows"
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _FLOAT_MAX = 3.4028234663852886e38
+_EXPONENT = 1_000
+"""The largest exponent of a number. A key is written without one, so `1e999999999` would fill the memory."""
+
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _LOCAL = re.compile(_TIME, re.ASCII)
@@ -81,6 +85,15 @@ def parsed(data: bytes, part: str) -> Any:
         raise Poison(f"the {part} is not JSON ({type(error).__name__}: {str(error)[:200]})") from error
 
 
+def _exact(text: str) -> Decimal:
+    """Return a number with a point or an exponent. Raise ValueError if its exponent is too large."""
+    with suppress(DecimalException):  # A Decimal's exponent has at most 18 digits.
+        number = Decimal(text)
+        if abs(number.adjusted()) <= _EXPONENT:
+            return number
+    raise ValueError(f"{text[:50]} has an exponent beyond {_EXPONENT:,}")
+
+
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number of JSON")
 
@@ -92,7 +105,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-_STRICT = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_each_once)
+_STRICT = json.JSONDecoder(parse_float=_exact, parse_constant=_no_number, object_pairs_hook=_each_once)
 
 
 def _kind_of(value: Any) -> str:

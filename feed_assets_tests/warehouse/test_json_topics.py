@@ -131,6 +131,7 @@ def test_a_value_that_does_not_fit_is_a_dead_letter(changes, reason):
         *(b"", b"{", b"[]", b"7", b"null", b"\xff", b"[" * 100_000, b'{"id": 1} x'),
         *(b'{"id": NaN}', b'{"id": 1, "id": 2}', b'{"id": %s}' % (b"9" * 5_000)),
         *(b'{"id": 1, "x": 1e400}', b'{"id": 1, "price": 1e999999999}'),
+        *(b'{"id": 1, "x": 1e99999999999999999999}', b'{"id": 1, "x": -0.1e-99999999999999999999}'),
     ],
 )
 def test_what_is_no_strict_json_object_is_a_dead_letter(value):
@@ -166,6 +167,7 @@ def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
         ("uuid", b"{8b2c1c5e3c1a4d7e9c8e0123456789ab}", "the key is '{8b2c1c5e3c1a4d7e9c8e0123456789ab}': expected a"),
         ("json", b"{", "the key is not JSON"),
         ("json", b'{"other": 7}', "the key has no field id"),
+        ("json", b"1e999999999", "the key is not JSON (ValueError: 1e999999999 has an exponent beyond 1,000)"),
         ("string", None, "there is no key"),
     ],
 )
