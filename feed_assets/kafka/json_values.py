@@ -5,6 +5,7 @@ So a chunk of JSON messages has a schema id, and a loader makes the same table a
 
 import json
 import re
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -24,7 +25,7 @@ SUBJECT = "feed_assets-rows"
 """How the registry's subjects of declared schemas begin. The rest is a digest, so each schema has its own subject."""
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_FLOAT_MAX = 3.4028234663852886e38
+_FLOAT = struct.Struct(">f")
 _EXPONENT = 1_000
 """The largest exponent of a number. A key is written without one, so `1e999999999` would fill the memory."""
 
@@ -140,10 +141,15 @@ def _integer(bound: int, value: Any) -> int:
     return value
 
 
-def _number(most: float, value: Any) -> float:
-    if type(value) not in (int, Decimal) or not isfinite(number := float(value)) or abs(number) > most:
+def _number(value: Any) -> float:
+    if type(value) not in (int, Decimal) or not isfinite(number := float(value)):
         raise ValueError
     return number
+
+
+def _single(value: Any) -> float:
+    """Return the nearest number of 32 bits, as in Avro. PostgreSQL refuses the text of a smaller one."""
+    return _FLOAT.unpack(_FLOAT.pack(_number(value)))[0]
 
 
 def _decimal(precision: int, scale: int, value: Any) -> Decimal:
@@ -175,8 +181,8 @@ def _local(value: Any) -> datetime:
 _CONVERTS: Mapping[str, _Convert] = {
     "string": _of_type(str),
     "boolean": _of_type(bool),
-    "float": partial(_number, _FLOAT_MAX),
-    "double": partial(_number, float("inf")),
+    "float": _single,
+    "double": _number,
     "date": _day,
     "timestamp": _moment,
     "timestamp_ntz": _local,

@@ -30,8 +30,8 @@ from feed_assets_tests.warehouse.stream import Registry, Stream
 
 ORDERS = "id string, n bigint"
 COLUMNS = (
-    "id bigint, text string, ok boolean, small smallint, x double, price decimal(9,2), day date, at timestamp, "
-    "local timestamp_ntz"
+    "id bigint, text string, ok boolean, small smallint, x double, single float, price decimal(9,2), day date, "
+    "at timestamp, local timestamp_ntz"
 )
 FINE = {
     "id": 1,
@@ -39,6 +39,7 @@ FINE = {
     "ok": True,
     "small": -7,
     "x": 0.1,
+    "single": 0.1,
     "price": 12.5,
     "day": "2026-01-31",
     "at": "2026-01-31T23:59:59.5+01:00",
@@ -50,6 +51,7 @@ ROW = {
     "ok": True,
     "small": -7,
     "x": 0.1,
+    "single": 0.1,
     "price": Decimal("12.50"),
     "day": date(2026, 1, 31),
     "at": datetime(2026, 1, 31, 22, 59, 59, 500_000, tzinfo=UTC),
@@ -108,6 +110,7 @@ def test_a_value_has_the_cells_that_avro_would_have():
         ({"text": "a\0"}, "a text with a NUL, which no database accepts"),
         ({"text": "\ud800"}, "a text that is not valid Unicode"),
         ({"ok": 1}, "the field ok is not a boolean: found a number"),
+        ({"single": 3.5e38}, "the field single is not a float: found a number"),
         ({"price": 1.005}, "the field price is not a decimal(9,2): found a number"),
         ({"price": 10_000_000}, "the field price is not a decimal(9,2): found a number"),
         ({"price": "1.00"}, "the field price is not a decimal(9,2): found a text"),
@@ -197,18 +200,21 @@ def test_declarations_of_formats_are_checked(options, error):
 
 
 class JsonStream(Stream):
-    """A topic of JSON with keys as texts. Its rows are those of `Stream`."""
+    """A topic of JSON with keys as texts. Its rows are those of `Stream`, but each zero is sent as `1e-46`.
+
+    So small a number is zero in a float, and PostgreSQL refuses its text.
+    """
 
     def __init__(self, *place: Any) -> None:
         super().__init__(*place)
         self.schemas = RegisteringRegistry()
         self.topic = Topic(
-            key=("id",), operation="header:op", values="json", columns="id bigint, text string", keys="string"
+            key=("id",), operation="header:op", values="json", columns="id bigint, text string, x float", keys="string"
         )
 
     def _message(self, offset: int, schema_id: int, row: Any) -> Message:
         operation, value = row if isinstance(row, tuple) else ("update", row)
-        data = json.dumps(value).encode() if operation else None
+        data = json.dumps(value).replace("0.0", "1e-46").encode() if operation else None
         return Message(offset, str(value["id"]).encode(), data, [("op", str(operation).encode())])
 
 
@@ -216,7 +222,7 @@ def test_a_history_in_json_becomes_the_table_it_tells(loader):
     random, stream = Random(3), JsonStream(loader.place.board, f"orders.{id(loader)}")  # noqa: S311
     for number in range(60):
         id_ = random.randrange(9)
-        row = {"id": id_, "text": None if number % 7 == 0 else f"ü{number}"}
+        row = {"id": id_, "text": None if number % 7 == 0 else f"ü{number}", "x": number % 3 / 2}
         stream.send(0, random.choice([row, row, ("delete", row), (None, {"id": id_})]))
     loader.load(stream)
     assert stream.table(loader.engine) == stream.model()
