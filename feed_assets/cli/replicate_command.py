@@ -97,8 +97,11 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compare a place with the source, file by file, without the ledger. Exit with 1 if they differ."""
+    from feed_assets.replication.place_marks import check_mark, mark_of
+
     services = _services(module)
     (opened,) = _places(services, place)
+    check_mark(services, opened, mark_of(opened))
     views = [_view(each) for each in _differences(services, opened, feed, partition, quick=quick)]
     show(views, as_json, "" if views else f"{place} has what the source has")
     if views:
@@ -116,6 +119,7 @@ def repair(
 ) -> None:
     """Make a place equal to the source: withdraw and copy again what `verify` finds. Exit with 1 if some stays."""
     from feed_assets.replication.comparison import repair as repair_one
+    from feed_assets.replication.place_marks import check_place
     from feed_assets.replication.publication import CopyEnds
     from feed_assets.replication.turn import Turn
 
@@ -124,6 +128,7 @@ def repair(
     turn, views = Turn(services.ledger, place, services.now), list[DifferenceView]()
     turn.take_or_raise()
     try:
+        check_place(services, opened, is_new=not feed)
         for each in _differences(services, opened, feed, partition, quick=quick):
             try:
                 turn.keep()

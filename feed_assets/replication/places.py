@@ -8,7 +8,7 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed
 from feed_assets.core.setting_types import DataCenter
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import RequestLimits, s3_credentials
+from feed_assets.feeds.stores import RequestLimits, local_root, s3_credentials
 from feed_assets.settings import Settings
 
 _REJECTS = "_rejects"
@@ -49,7 +49,20 @@ def open_place(settings: Settings, name: str, source: Blackboard) -> Place:
             f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard {source.url}: expected "
             "another one. Correct its url."
         )
+    if _is_below(board, source) or _is_below(source, board):
+        raise InvalidSetting(
+            f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS is inside our own blackboard {source.url}, or "
+            "around it: then its copies are feeds of ours. Correct its url."
+        )
     return Place(name, center, board)
+
+
+def _is_below(one: Blackboard, other: Blackboard) -> bool:
+    """Return whether a blackboard is a folder, or a prefix of a bucket, inside another one."""
+    inner, outer = (local_root(each.url) for each in (one, other))
+    if inner and outer:
+        return outer.resolve() in inner.resolve().parents
+    return one.is_paged and other.is_paged and one.address.startswith(f"{other.address.rstrip('/')}/")
 
 
 def matches(feed: Feed, patterns: Iterable[str]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Semaphore
+from threading import Event, Lock, Semaphore
 
 from feed_assets.core.errors import CopyDamaged, UpdateChanged
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update
@@ -47,6 +47,10 @@ class CopyEnds:
     slots: Semaphore = field(init=False)
     """One for each file that may be copied at the same time, of all updates together: their parts are in memory."""
     bandwidth: Bandwidth = field(init=False)
+
+    is_checked: Event = field(init=False, default_factory=Event)
+    """Set when the place's mark was right. `checking` is held while it is looked at."""
+    checking: Lock = field(init=False, default_factory=Lock)
 
     def __post_init__(self) -> None:
         """Make what all threads share."""

@@ -12,6 +12,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import batch_partitions, updates
 from feed_assets.ledger.tables import update as update_table
 from feed_assets.replication import replica_tasks, replicas
+from feed_assets.replication.place_marks import check_place
 from feed_assets.replication.place_retention import remove_old
 from feed_assets.replication.places import Place
 from feed_assets.replication.publication import CopyEnds, copy_update, withdraw
@@ -92,6 +93,7 @@ def _tried(ends: CopyEnds, task: ReplicaTask) -> str:
     """Do a task, and return DONE or FAILED. Raise TurnLost."""
     try:
         ends.turn.keep()
+        _check_once(ends)
         _do(ends, task)
     except TurnLost:
         raise
@@ -104,6 +106,14 @@ def _tried(ends: CopyEnds, task: ReplicaTask) -> str:
         replica_tasks.remove(connection, task)
     ends.services.on_step("task done")
     return DONE
+
+
+def _check_once(ends: CopyEnds) -> None:
+    """Check the place's mark. After it was right, do nothing."""
+    with ends.checking:
+        if not ends.is_checked.is_set():
+            check_place(ends.services, ends.place)
+            ends.is_checked.set()
 
 
 def _do(ends: CopyEnds, task: ReplicaTask) -> None:

@@ -1,0 +1,79 @@
+"""A blackboard that is not the place's own gets no copy: the source, another place, a disk that is not mounted."""
+
+import shutil
+
+import pytest
+
+from feed_assets.core.errors import BlackboardMissing, InvalidSetting
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.replication.place_marks import MARK, check_place
+from feed_assets.replication.places import open_place
+from feed_assets.settings import Settings
+from feed_assets_tests.replication.two_ends import SALES, Ends, place_on, visible
+
+
+def test_the_source_under_another_endpoint_stays_as_it_is(s3_board, s3_url, s3_env, ledger, monkeypatch):
+    host = "localhost" if "127.0.0.1" in s3_env.endpoint else "127.0.0.1"
+    endpoint = f"http://{host}:{s3_env.endpoint.rpartition(':')[2]}"
+    ends = Ends(s3_board, place_on(Blackboard.open(s3_url, endpoint=endpoint)), ledger)
+    ends.publish()
+    before = visible(ends.source)
+
+    assert ends.replicate().failed == 1
+    assert "our own blackboard" in (ends.waiting()[0].error or "")
+    assert visible(ends.source) == before
+
+
+def test_a_folder_is_the_place_of_one_data_center(ends):
+    ends.publish()
+    ends.replicate()
+    other = place_on(ends.place.board, "c")
+    assert ends.replicate(other).failed == 1
+    assert "the blackboard of 'b'" in (ends.waiting(other)[0].error or "")
+    assert visible(ends.place.board) == visible(ends.source)
+
+    ends.place.board.delete([MARK])
+    ends.settle(other)
+    assert not ends.waiting(other)
+
+
+def test_a_disk_that_is_not_mounted_is_not_filled_and_a_new_one_is_repaired(ends, tmp_path):
+    ends.publish()
+    ends.replicate()
+    (tmp_path / "place b").rename(tmp_path / "disk")
+    (tmp_path / "place b").mkdir()
+    other = ends.publish(Partition(SALES, "2026-02-01"))
+
+    assert ends.replicate().failed == 1
+    assert "mount its disk" in (ends.waiting()[0].error or "")
+    assert not [*(tmp_path / "place b").iterdir()]
+
+    (tmp_path / "place b").rmdir()
+    (tmp_path / "disk").rename(tmp_path / "place b")
+    ends.settle()
+    assert visible(ends.place.board, other.partition) == visible(ends.source, other.partition)
+
+    shutil.rmtree(tmp_path / "place b")
+    (tmp_path / "place b").mkdir()
+    with pytest.raises(BlackboardMissing):
+        check_place(ends.services, ends.place)
+    check_place(ends.services, ends.place, is_new=True)
+    check_place(ends.services, ends.place)
+
+
+@pytest.mark.parametrize("inner", ["source", "place"])
+def test_a_place_is_not_inside_the_source_nor_around_it(local_board, s3_board, s3_env, inner, monkeypatch):
+    for board in (local_board, s3_board):
+        below = f"{board.url}/inner"
+        if board is local_board:
+            board.put("inner/n.csv", b"")
+        source, url = (Blackboard.open(below, endpoint=s3_env.endpoint), board.url)
+        if inner == "place":
+            source, url = board, below
+        center = f'{{"b": {{"url": "{url}", "endpoint": "{s3_env.endpoint}", "datasets": ["*"]}}}}'
+        monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", center)
+        with pytest.raises(InvalidSetting, match="inside our own blackboard"):
+            open_place(Settings(), "b", source)
+        neighbor = Blackboard.open(f"{board.url}-2", endpoint=s3_env.endpoint, create=True)
+        assert open_place(Settings(), "b", neighbor)
