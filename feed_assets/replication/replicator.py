@@ -23,6 +23,9 @@ from feed_assets.runs.services import Services
 
 DONE, FAILED = "done", "failed"
 
+_SECONDS_PER_LOOK = 5
+"""Time after which new transitions become tasks while copies go on, because a large file may take hours."""
+
 
 @dataclass
 class Replicated:
@@ -69,14 +72,14 @@ def _work(ends: CopyEnds, out_of_time: Callable[[], bool]) -> Replicated:
         while True:
             if result.is_busy:
                 queue.clear()
-            elif not queue and not out_of_time():
+            elif not queue and len(lanes) < ends.place.center.at_once and not out_of_time():
                 queue += [each for each in _heads(ends) if each.lane not in lanes.values()]
             while queue and len(lanes) < ends.place.center.at_once and not out_of_time():
                 task = queue.popleft()
                 lanes[threads.submit(_tried, ends, task)] = task.lane
             if not lanes:
                 return result
-            for ended in wait(lanes, return_when=FIRST_COMPLETED).done:
+            for ended in wait(lanes, _SECONDS_PER_LOOK, FIRST_COMPLETED).done:
                 del lanes[ended]
                 result.add(ended.result)
 

@@ -1,14 +1,14 @@
 """Links that are slow or break off: large files arrive, and a place holds only a few of them in memory."""
 
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
 
 import pytest
 
 from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.stores import PATIENCE
-from feed_assets.replication import places, publication, turn
+from feed_assets.replication import places, publication, replicator, turn
 from feed_assets.replication.bandwidth import Bandwidth
 from feed_assets.replication.file_copies import PART, copy_file
 from feed_assets_tests.replication.two_ends import SALES, place_on, visible, wired
@@ -84,6 +84,24 @@ def test_a_place_copies_at_once_no_more_files_than_it_says(ends, monkeypatch):
         ends.publish(Partition(SALES, f"2026-01-{day:02}"), files)
     assert ends.with_place(at_once=2).replicate().done == 4
     assert most == [2], "of all updates together"
+
+
+def test_a_long_copy_does_not_hold_what_is_published_meanwhile(ends, monkeypatch):
+    monkeypatch.setattr(replicator, "_SECONDS_PER_LOOK", 0.01)
+    small, is_there, waited = Partition(SALES, "2026-02-01"), Event(), list[bool]()
+
+    def on_step(step: str) -> None:
+        if step == "file copied" and not waited:
+            waited.append(False)
+            ends.publish(small, {"n.csv": b"1"})
+            waited[0] = is_there.wait(60)
+        elif step == "manifest" and visible(ends.place.board, small):
+            is_there.set()
+
+    ends.publish(files={"part-0.csv": b"long"})
+    ends.on_step = on_step
+    assert ends.replicate().done == 2
+    assert waited == [True], "it was there before the long copy was"
 
 
 def test_a_request_to_a_place_has_the_time_of_a_slow_link_and_less_than_a_turn(ends, monkeypatch):
