@@ -11,8 +11,10 @@ from feed_assets.cli.loaded_location import Module, ledger_of_settings, load_gra
 from feed_assets.cli.progress import announced, progress
 from feed_assets.cli.project import has_module
 from feed_assets.cli.show import Values, View, show
+from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import FeedAssetsError, InvalidName, InvalidSetting, in_short
 from feed_assets.core.feeds import Feed
+from feed_assets.core.isolation import failing_alone
 
 if TYPE_CHECKING:
     from feed_assets.replication.comparison import Difference
@@ -73,18 +75,29 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def run(place: PlaceName = None, module: Module = None, as_json: AsJson = False) -> None:
-    """Copy now what waits. Exit with 1 if a task fails, if another process copies, or if the place is paused."""
-    from feed_assets.replication import replica_tasks
-    from feed_assets.replication.replicator import replicate
-
-    services, results = _services(module), list[Values]()
-    for each in _places(services, place):
-        with services.ledger.write() as connection:
-            replica_tasks.retry(connection, each.name, services.now())
-        results.append(Values.of(place=each.name, **vars(replicate(services, each))))
+    """Copy now what waits. Exit with 1 if a task fails, if another process copies, or if a place is paused or away."""
+    services, results, problems = _services(module), list[Values](), dict[str, str]()
+    for name in _names(place):
+        with failing_alone(problems, name):
+            results.append(_run(services, name))
     show(results, as_json)
-    if any(each.root["failed"] or each.root["is_busy"] for each in results):
+    for name, problem in problems.items():
+        echo(f"feed-assets: the data center {name}: {problem}", err=True)
+    if problems or any(each.root["failed"] or each.root["is_busy"] for each in results):
         raise typer.Exit(1)
+
+
+def _run(services: "Services", name: str) -> Values:
+    """Do the tasks of a place, also those that wait for their next try."""
+    from feed_assets.replication import replica_tasks
+    from feed_assets.replication.places import open_place
+    from feed_assets.replication.replicator import replicate
+    from feed_assets.settings import settings
+
+    place = open_place(settings(), name, services.board)
+    with services.ledger.write() as connection:
+        replica_tasks.retry(connection, name, services.now())
+    return Values.of(place=name, **vars(replicate(services, place)))
 
 
 @app.command()
@@ -98,9 +111,11 @@ def verify(
 ) -> None:
     """Compare a place with the source, file by file, without the ledger. Exit with 1 if they differ."""
     from feed_assets.replication.place_marks import check_mark, mark_of
+    from feed_assets.replication.places import open_place
+    from feed_assets.settings import settings
 
     services = _services(module)
-    (opened,) = _places(services, place)
+    opened = open_place(settings(), place, services.board)
     check_mark(services, opened, mark_of(opened))
     views = [_view(each) for each in _differences(services, opened, feed, partition, quick=quick)]
     show(views, as_json, "" if views else f"{place} has what the source has")
@@ -120,11 +135,13 @@ def repair(
     """Make a place equal to the source: withdraw and copy again what `verify` finds. Exit with 1 if some stays."""
     from feed_assets.replication.comparison import repair as repair_one
     from feed_assets.replication.place_marks import check_place
+    from feed_assets.replication.places import open_place
     from feed_assets.replication.publication import CopyEnds
     from feed_assets.replication.turn import Turn
+    from feed_assets.settings import settings
 
     services = _services(module)
-    (opened,) = _places(services, place)
+    opened = open_place(settings(), place, services.board)
     turn, views = Turn(services.ledger, place, services.now), list[DifferenceView]()
     turn.take_or_raise()
     try:
@@ -192,13 +209,6 @@ def _names(place: str | None) -> list[str]:
 def _services(module: str | None) -> "Services":
     graph = load_graph(module) if module or has_module() else None
     return open_services(graph, makes=False)
-
-
-def _places(services: "Services", place: str | None) -> "list[Place]":
-    from feed_assets.replication.places import open_place
-    from feed_assets.settings import settings
-
-    return [open_place(settings(), name, services.board) for name in _names(place)]
 
 
 def _differences(

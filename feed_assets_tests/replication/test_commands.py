@@ -1,6 +1,7 @@
 """`feed-assets replicate`: what is where, and what a person does about it."""
 
 import json
+import os
 
 import pytest
 from typer.testing import CliRunner
@@ -111,6 +112,21 @@ def test_a_paused_place_gets_nothing_until_it_is_resumed(place):
     assert feed_assets("replicate", "run", code=1)[0]["is_busy"]
     turn.end()
     assert feed_assets("replicate", "run")[0]["done"] == 1
+
+
+def test_a_place_that_is_away_does_not_hold_the_others(place, monkeypatch):
+    centers = json.loads(os.environ["FEED_ASSETS_DATA_CENTERS"])
+    away = {"url": "file:///nonexistent/a", "datasets": ["shop/*"]}
+    monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", json.dumps({"a": away, **centers, "z": {**away, "keep": 1}}))
+    settings.cache_clear()
+    result = CliRunner().invoke(app, ["replicate", "run", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == [{"place": "b", "done": 1, "failed": 0, "is_busy": False}]
+    assert [line[13:30] for line in result.stderr.splitlines() if "nonexistent" in line] == [
+        "the data center a",
+        "the data center z",
+    ]
+    assert visible(place) is not None
 
 
 def test_a_place_that_is_no_longer_set_is_forgotten(place, monkeypatch):
