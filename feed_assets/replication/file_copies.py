@@ -77,6 +77,25 @@ def copy_file(source: Blackboard, place: Blackboard, file: File, checkpoint: Che
     return _by_store(source, place, file) or _streamed(source, place, file, checkpoint)
 
 
+def compared(
+    source: Blackboard, place: Blackboard, file: File, copy: File, checkpoint: Checkpoint
+) -> CopiedFile | None:
+    """Return what is verified of a file that a place has already. Return None if it has other bytes.
+
+    Equal etags that are MD5s prove it. Otherwise both ends are read. Raise UpdateChanged if the source is not the
+    listed file.
+    """
+    etag = _unquoted(file.etag)
+    if _MD5.fullmatch(etag) and etag == _unquoted(copy.etag):
+        return CopiedFile(file.size, etag, file.etag, copy.etag)
+    original, served = digest_of(source, file.key, checkpoint)
+    check_served(file, served)
+    digest, current = digest_of(place, file.key, checkpoint)
+    if current is None or (current.etag, digest.size, digest.md5) != (copy.etag, original.size, original.md5):
+        return None
+    return CopiedFile(file.size, digest.md5, file.etag, copy.etag)
+
+
 def _by_store(source: Blackboard, place: Blackboard, file: File) -> CopiedFile | None:
     """Let one S3 service copy a file between its buckets. Return None if it did not, or if nothing proves the copy."""
     digest = _unquoted(file.etag)
@@ -101,7 +120,7 @@ def _streamed(source: Blackboard, place: Blackboard, file: File, checkpoint: Che
     return CopiedFile(file.size, digest.md5, file.etag, etag)
 
 
-def _chunks_of(source: Blackboard, file: File) -> Iterator[bytes]:
+def _chunks_of(source: Blackboard, file: File, opened: tuple[File, Iterator[bytes]] | None = None) -> Iterator[bytes]:
     """Yield the bytes of a listed file. If the store breaks off, go on behind the last byte.
 
     A request has a limited time, and a slow place takes the bytes of a large file more slowly. Raise the store's error
@@ -109,7 +128,7 @@ def _chunks_of(source: Blackboard, file: File) -> Iterator[bytes]:
     """
     at = 0
     while True:
-        begun, opened = at, source.stream(file.key, at)
+        begun, opened = at, opened or source.stream(file.key, at)
         check_served(file, opened[0] if opened else None)
         try:
             for chunk in opened[1] if opened else ():
@@ -118,6 +137,7 @@ def _chunks_of(source: Blackboard, file: File) -> Iterator[bytes]:
         except BlackboardUnavailable:
             if at == begun:
                 raise
+            opened = None
         else:
             return
 
@@ -151,7 +171,7 @@ def _read_back(place: Blackboard, file: File, sent: Digest, checkpoint: Checkpoi
 def digest_of(board: Blackboard, key: str, checkpoint: Checkpoint) -> tuple[Digest, File | None]:
     """Return the digest of an object's bytes, and its metadata. The latter is None if it does not exist."""
     digest, opened = Digest(), board.stream(key)
-    for chunk in opened[1] if opened else ():
+    for chunk in _chunks_of(board, opened[0], opened) if opened else ():
         checkpoint(len(chunk))
         digest.add(chunk)
     return digest, opened[0] if opened else None

@@ -5,11 +5,12 @@ the files that the ledger has as verified. An attempt that finds files under the
 its turn without noticing: it puts `GUARD` there first, so that a manifest of the other one would be wrong.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Event, Lock, Semaphore
+from typing import TypeVar
 
 from feed_assets.core.errors import CopyDamaged, UpdateChanged
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update
@@ -18,7 +19,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.replication import replicas
 from feed_assets.replication.bandwidth import Bandwidth
-from feed_assets.replication.file_copies import copy_file
+from feed_assets.replication.file_copies import compared, copy_file
 from feed_assets.replication.places import Place
 from feed_assets.replication.replicas import CopiedFile, Replica
 from feed_assets.replication.turn import Turn
@@ -32,6 +33,8 @@ _FILES_PER_RECORD = 64
 
 _BYTES_PER_RECORD = 256 << 20
 """Number of bytes after which the verified files are recorded."""
+
+_T = TypeVar("_T")
 
 _MANIFEST_TRIES = 3
 """Number of times that a manifest of an earlier attempt is removed."""
@@ -71,6 +74,10 @@ class CopyEnds:
         """Wait as long as the bandwidth asks for after some bytes. Raise TurnLost."""
         self.bandwidth.take(size, self.turn.keep)
 
+    def read(self, _size: int) -> None:
+        """Keep the turn between bytes that are compared. Raise TurnLost."""
+        self.turn.keep()
+
     def set_state(self, partition: Partition, update_id: str, state: str) -> None:
         """Record a new state of a copy, if the ledger has it."""
         with self.services.ledger.write() as connection:
@@ -81,7 +88,8 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
     """Copy an update and publish it. Return its row.
 
     A file that the ledger has as verified, and that is unchanged in the place, is not sent again, unless `again` names
-    it. With `again`, the update in the place is made invalid first, and put right.
+    it. An update that is there without the ledger's knowledge is compared, and not sent if it is equal. With `again`,
+    the update in the place is made invalid first, and put right.
     Raise UpdateChanged if the source is invalid or has other files meanwhile, CopyDamaged, TurnLost, and the errors of
     the stores. Then nothing is visible.
     """
@@ -90,6 +98,8 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
     manifest, guard = f"{update.path}/{MANIFEST}", f"{update.path}/{GUARD}"
     unchanged = {name: each for name, each in copy.files.items() if _is_same(update, name, each, existing)}
     kept = {name: each for name, each in unchanged.items() if name not in (again or ())}
+    if manifest in existing and again is None:
+        kept |= _equal_files(ends, update, kept, existing)
     if manifest in existing and again is None and _is_whole(ends, update, kept, existing):
         return _record(ends, replace(copy, files=kept, state=replicas.PUBLISHED))
     if existing:
@@ -171,10 +181,37 @@ def _copied(ends: CopyEnds, update: Update, files: Sequence[File]) -> dict[str, 
         ends.services.on_step("file copied")
         return _name(update, file), copied
 
-    if len(files) == 1:
-        return dict(map(copy_one, files))
+    return dict(_at_once(ends, copy_one, files))
+
+
+def _at_once(ends: CopyEnds, do: Callable[[File], _T], files: Sequence[File]) -> list[_T]:
+    """Return the result of a function for each file, of several at the same time."""
+    if len(files) <= 1:
+        return [*map(do, files)]
     with ThreadPoolExecutor(ends.place.center.at_once) as threads:
-        return dict(threads.map(copy_one, files))
+        return [*threads.map(do, files)]
+
+
+def _equal_files(
+    ends: CopyEnds, update: Update, kept: Mapping[str, CopiedFile], existing: Mapping[str, File]
+) -> dict[str, CopiedFile]:
+    """Return the files of a visible update that have the source's bytes, and that the ledger does not have.
+
+    So a ledger from a backup, or a place that has another name, hides nothing from readers, and sends nothing again.
+    Return none if the update has other names or sizes.
+    """
+    sizes = {file.key: file.size for file in update.files}
+    if sizes != {key: file.size for key, file in existing.items() if key != f"{update.path}/{MANIFEST}"}:
+        return {}
+
+    def compare(file: File) -> tuple[str, CopiedFile | None]:
+        with ends.slots:
+            ends.turn.keep()
+            copy = existing[file.key]
+            return _name(update, file), compared(ends.source, ends.board, file, copy, ends.read)
+
+    results = _at_once(ends, compare, [file for file in update.files if _name(update, file) not in kept])
+    return {name: each for name, each in results if each}
 
 
 def _record(ends: CopyEnds, copy: Replica) -> Replica:

@@ -56,6 +56,27 @@ def test_a_revalidated_update_is_visible_again_and_no_byte_is_sent_twice(any_end
     assert wire.sent == sent
 
 
+def test_what_is_there_already_is_neither_hidden_nor_sent_again(any_ends):
+    """The ledger does not have the copies: it is from a backup, or the place had another name."""
+    first, newest = any_ends.publish(), any_ends.publish(files=FILES | {"deep/part 2.csv": b"id\n5\n"})
+    any_ends.replicate()
+    board, wire = wired(any_ends.place.board)
+    seen = list[object]()
+    any_ends.on_step = lambda _: seen.append((visible(board) or [None])[0])
+    for content in (FILES["part-0.csv"], b"id\n0\n"):
+        any_ends.place.board.put(f"{newest.path}/part-0.csv", content)
+        with any_ends.ledger.write() as connection:
+            forget_place(connection, "b")
+        seen.clear()
+        wire.operations.clear()
+        assert any_ends.replicate(place_on(board)).failed == 0
+
+        assert history(board) == history(any_ends.source)
+        is_equal = content == FILES["part-0.csv"]
+        assert ("delete" not in wire.operations, {*seen} == {newest.id}) == (is_equal, is_equal)
+    assert {*seen} == {first.id, newest.id}, "an update that differs is invalid until it is right"
+
+
 def test_rejects_are_there_before_their_update_and_a_failed_copy_holds_its_lane_alone(ends):
     rejects, other = Partition(REJECTS, DAY.key), Partition(SALES, "2026-02-01")
     ends.publish(rejects, {"rejects.csv": b"bad\n"})

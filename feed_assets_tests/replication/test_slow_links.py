@@ -10,6 +10,7 @@ from feed_assets.core.feeds import Partition
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.replication import places, publication, replicator, turn
 from feed_assets.replication.bandwidth import Bandwidth
+from feed_assets.replication.comparison import compare
 from feed_assets.replication.file_copies import PART, copy_file
 from feed_assets_tests.replication.two_ends import SALES, place_on, visible, wired
 
@@ -49,6 +50,8 @@ def test_a_source_that_breaks_off_is_read_on_behind_the_last_byte(any_ends):
     assert (result.done, result.failed) == (1, 0), any_ends.waiting()
     assert visible(any_ends.place.board) == visible(source)
     assert wire.sent == len(LARGE["part-0.csv"])
+    any_ends.place = place_on(breaking(any_ends.place.board, 3)[0])
+    assert not [*compare(any_ends.services, any_ends.place, [SALES])], "a comparison, too, is read on"
 
 
 def test_a_source_that_brings_nothing_or_changes_meanwhile_is_not_copied(ends):
