@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
-from pydantic import Field, Secret, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, Secret, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from feed_assets import log_lines
 from feed_assets.core.completeness import GRAINS, RATIO
+from feed_assets.core.data_centers import PRIMARY
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.history import History, Order
 from feed_assets.core.secrets import masked
@@ -116,7 +117,8 @@ class Settings(Declaring):
     data_centers: DataCenters = Secret[dict[str, DataCenter]]({})
     """Places that get copies of datasets, by name, as a JSON object.
 
-    For example, `{"b": {"url": "s3://lake-b", "datasets": ["ads/*"], "keep": 3, "deadline": 3600}}`.
+    For example, `{"b": {"url": "s3://lake-b", "datasets": ["ads/*"], "keep": 3, "deadline": 3600}}`. `targets`
+    names the compute targets that are there.
     """
 
     spark_master: Master = "local[2]"
@@ -278,6 +280,17 @@ class Settings(Declaring):
         check_queue(info.data.get("blackboard", "s3:"), queue)  # An invalid blackboard has an error of its own.
         return queue
 
+    @model_validator(mode="after")
+    def _has_targets_of_data_centers(self) -> Self:
+        targets = self.targets.get_secret_value()
+        for name, center in self.data_centers.get_secret_value().items():
+            if unknown := [each for each in center.targets if each not in targets]:
+                raise InvalidSetting(
+                    f"FEED_ASSETS_DATA_CENTERS['{name}']['targets'] has {unknown[0]!r}: expected names in "
+                    f"FEED_ASSETS_TARGETS, which has {', '.join(sorted(targets)) or 'none'}. Add it there."
+                )
+        return self
+
     @property
     def queues(self) -> dict[str, BlackboardLocation]:
         """Return, by name, the blackboards whose store sends a message to a queue after each write.
@@ -316,6 +329,18 @@ class Settings(Declaring):
             names = ", ".join(sorted(places)) or "none"
             raise InvalidSetting(f"there is no data center {name!r}: FEED_ASSETS_DATA_CENTERS has {names}. Add it.")
         return places[name]
+
+    def targets_of(self, place: str) -> frozenset[str]:
+        """Return the compute targets of a data center. The primary has all targets that belong to none."""
+        centers = self.data_centers.get_secret_value()
+        if place != PRIMARY:
+            return frozenset(self.data_center(place).targets)
+        return frozenset(self.targets.get_secret_value()).difference(*(each.targets for each in centers.values()))
+
+    def place_of(self, target: str) -> str:
+        """Return the name of the data center that a compute target belongs to, or 'primary'."""
+        centers = self.data_centers.get_secret_value()
+        return next((name for name, each in centers.items() if target in each.targets), PRIMARY)
 
     def warehouse(self, name: str) -> Warehouse:
         """Return a warehouse by its name. Raise InvalidSetting if it is not set."""

@@ -154,12 +154,19 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
     """Decide as the next ticks would, but request no runs. Partitions beyond DECISIONS keep their last verdict."""
+    from feed_assets.core.readiness import State
     from feed_assets.ledger import resource_queue
+    from feed_assets.orchestration.decide import home_choice
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
     from feed_assets.orchestration.decide.resource_requests import targets
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
-    decide_due(graph, nodes, services.ledger, now=services.now(), limit=DECISIONS, out_of_time=lambda: False)
+    decided = decide_due(graph, nodes, services.ledger, now=services.now(), limit=DECISIONS, out_of_time=lambda: False)
+    ready = {
+        item.partition: (item, each) for item, each in decided.verdicts if each.state in (State.BUILD, State.REBUILD)
+    }
+    items = {output: item for output, (item, _) in ready.items()}
+    home_choice.placed(graph, services.ledger, items, {at: each for at, (_, each) in ready.items()}, services.now())
     if targets():
         resource_queue.note_waiting(services.ledger, services.now())
 
@@ -242,21 +249,24 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     notes += late.values() if newest is None else []
     fields |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
     fields |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *notes])}
-    fields |= _held(services, verdict)
+    fields |= _held(graph, services, verdict)
     view = VerdictView.model_validate(verdict).model_copy(update=fields)
     return view.model_copy(update={"offending": _offending(node, output, view.last_run)})
 
 
-def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """Return changed fields of a verdict if a ready partition waits for resources or for history's daily limit."""
+def _held(graph: "Graph", services: "Services", verdict: "Verdict") -> dict[str, object]:
+    """Return changed fields of a verdict if a ready partition waits for a place, resources, or history's limit."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history_budget
+    from feed_assets.orchestration.decide.home_choice import home_of_run
 
     now, output = services.now(), verdict.output
     with services.ledger.read() as connection:
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
         spent = history_budget.spent(connection, now)
     is_ready = verdict.state in (State.BUILD, State.REBUILD)
+    if is_ready and (why := home_of_run(graph, services.ledger, [output], {}, now).why):
+        return {"state": State.WAITS_FOR_INPUT.value, "reason": f"{why}; {verdict.reason}"}
     if is_ready and (waiting := [each for each in listed if each.state == State.WAITS_FOR_RESOURCES]):
         return {"state": State.WAITS_FOR_RESOURCES.value, "reason": f"{waiting[0].reason}; {verdict.reason}"}
     waits = [each.look_at for each in listed if each.state == State.WAITS_FOR_TIME]

@@ -12,6 +12,7 @@ from feed_assets.cli.progress import announced, progress
 from feed_assets.cli.project import has_module
 from feed_assets.cli.show import Values, View, show
 from feed_assets.cli.terminal import echo
+from feed_assets.core.data_centers import PRIMARY
 from feed_assets.core.errors import FeedAssetsError, InvalidName, InvalidSetting, in_short
 from feed_assets.core.feeds import Feed
 from feed_assets.core.isolation import failing_alone
@@ -26,6 +27,7 @@ app = typer.Typer(help="Copies of datasets in other data centers.", no_args_is_h
 PlaceName = Annotated[
     str | None, typer.Argument(metavar="[PLACE]", help="A data center of the settings; by default all of them.")
 ]
+AnyPlace = Annotated[str, typer.Argument(metavar="PLACE", help="A data center of the settings, or primary.")]
 OnePlace = Annotated[str, typer.Argument(metavar="PLACE", help="A data center of the settings.")]
 AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A feed of the place; by default all of them.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Compare names and sizes alone. By default all bytes are read.")]
@@ -43,6 +45,7 @@ class CopiesView(View):
     lag: float | None
     error: str | None
     paused: str | None = None
+    down: str | None = None
 
 
 class DifferenceView(View):
@@ -58,6 +61,7 @@ class DifferenceView(View):
 @app.command()
 def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
     """List, for each place and dataset, the partitions that are complete there, what waits, and the lag in seconds."""
+    from feed_assets.ledger import places_down
     from feed_assets.replication import turn
     from feed_assets.replication.place_overview import overview
     from feed_assets.runs.services import utc_now
@@ -66,9 +70,9 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
     views = list[CopiesView]()
     with ledger_of_settings(makes=False).read() as connection:
         for name in _names(place):
-            paused = turn.why_paused(connection, name)
+            paused, health = turn.why_paused(connection, name), places_down.health(connection).get(name)
             for each in overview(connection, name, settings().data_center(name).datasets, utc_now()):
-                fields = {**vars(each), "feed": str(each.feed), "paused": paused}
+                fields = {**vars(each), "feed": str(each.feed), "paused": paused, "down": health and health.why}
                 views.append(CopiesView.model_validate(fields))
     show(views, as_json, "" if views else "no dataset of a data center has an update yet")
 
@@ -175,6 +179,33 @@ def pause(
     settings().data_center(place)
     turn.pause(ledger_of_settings(makes=False), place, None if resume else why, getuser(), utc_now())
     show(Values.of(place=place, paused=None if resume else why), as_json)
+
+
+@app.command()
+def down(
+    place: AnyPlace,
+    why: Annotated[str, typer.Option("--why", help="The reason, for others.")] = "marked by hand",
+    as_json: AsJson = False,
+) -> None:
+    """Let a place get no new runs. Datasets that may run elsewhere do so when their data are there; others wait."""
+    _mark(place, why, as_json)
+
+
+@app.command()
+def up(place: AnyPlace, as_json: AsJson = False) -> None:
+    """Let a place get runs again, whether a person or its probes found it down."""
+    _mark(place, None, as_json)
+
+
+def _mark(place: str, why: str | None, as_json: bool) -> None:
+    from feed_assets.ledger import places_down
+    from feed_assets.runs.services import utc_now
+    from feed_assets.settings import settings
+
+    if place != PRIMARY:
+        settings().data_center(place)
+    places_down.mark(ledger_of_settings(makes=False), place, why, getuser(), utc_now())
+    show(Values.of(place=place, down=why), as_json)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from feed_assets.cli.loaded_location import ledger_of_settings
 from feed_assets.cli.views import HistoryView
+from feed_assets.core.data_centers import PRIMARY
 from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.core.feeds import Partition, Update
 
@@ -41,10 +42,19 @@ def compaction(connection: "Connection", output: Partition, newest: "UpdateRow |
 
 
 def copies(connection: "Connection", newest: "UpdateRow | None") -> list[str]:
-    """Return a note for each data center that has, or waits for, the newest update of a partition."""
+    """Return a note for each data center that has, or waits for, the newest update of a partition, and where it ran."""
     from feed_assets.replication.place_overview import notes
 
-    return notes(connection, newest)
+    return [*notes(connection, newest), *_ran_at(connection, newest)]
+
+
+def _ran_at(connection: "Connection", newest: "UpdateRow | None") -> list[str]:
+    """Return a note about the place where the run of an update computed, if the ledger has it."""
+    from feed_assets.ledger import runs
+
+    placed = runs.places_of(connection, [newest.run]).get(newest.run) if newest and newest.run else None
+    place = placed.partition(": ")[0] if placed else ""
+    return [f"it ran at the {place}"] if place.startswith("data center ") or place == PRIMARY else []
 
 
 def copies_of(update: Update, *, is_ours: bool) -> list[str]:

@@ -34,10 +34,22 @@ class QueueEntry:
     """The first partition that the run builds, as a reason names it."""
     usable: frozenset[str] | None = None
     """The targets that the process of the request can use. None means all."""
+    groups: tuple[frozenset[str], ...] = ()
+    """The only targets that may do, by preference: those of the places that have the data. () means all."""
+
+    def allows(self, target: str) -> bool:
+        """Return whether a target is in a place that has the data of the request."""
+        return not self.groups or any(target in each for each in self.groups)
 
     def can_use(self, target: str) -> bool:
-        """Return whether the process of the request can use a target."""
-        return self.usable is None or target in self.usable
+        """Return whether the process of the request can use a target that has its data."""
+        return self.allows(target) and (self.usable is None or target in self.usable)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Return the targets that other processes keep for the request."""
+        allowed = frozenset[str]().union(*self.groups)
+        return frozenset(self.usable or ()) & allowed if self.groups else frozenset(self.usable or ())
 
     def place(self, now: datetime) -> tuple[bool, int, datetime, str, str]:
         """Return the sort key: new partitions before history, then by priority, then longest waiting first.
@@ -80,12 +92,16 @@ class _Pass:
     kept: dict[str, QueueEntry] = field(default_factory=dict[str, QueueEntry])
 
     def place(self, request: QueueEntry, now: datetime) -> Placement | str:
-        own = {name: room for name, room in self.rooms.items() if request.can_use(name) or room.closed}
-        fitting = _fitting(request.resources, own)
-        open_rooms = {
-            name: room for name, room in fitting.items() if name not in self.kept and room.has_room(request.resources)
+        own = {
+            name: room
+            for name, room in self.rooms.items()
+            if request.can_use(name) or (room.closed and request.allows(name))
         }
-        if open_rooms:
+        fitting = _fitting(request.resources, own)
+        with_room = {
+            name for name, room in fitting.items() if name not in self.kept and room.has_room(request.resources)
+        }
+        if open_rooms := next((both for group in request.groups if (both := with_room & group)), with_room):
             name = min(open_rooms, key=lambda each: (-self.rooms[each].share, self.rooms[each].queued, each))
             amount = self.rooms[name].needs(request.resources)
             reason = self._because(name, fitting)
@@ -107,10 +123,13 @@ class _Pass:
                 self.kept[largest] = request
 
     def _why(self, request: QueueEntry, fitting: Mapping[str, Room]) -> str:
-        needs = f"{NEEDS}{request.resources.amount}"
+        needs, target = f"{NEEDS}{request.resources.amount}", request.resources.target
+        if target in self.rooms and not request.allows(target):
+            return f"{needs} of {target}, which is in none of the places where it can run now"
         if not fitting:
-            reason = f"{needs}, but {_why_none(request.resources, self.rooms)}"
-            return reason if _may_fit(request.resources, self.rooms) else Nowhere(reason)
+            allowed = {name: room for name, room in self.rooms.items() if request.allows(name)}
+            reason = f"{needs}, but {_why_none(request.resources, allowed)}"
+            return reason if _may_fit(request.resources, allowed) else Nowhere(reason)
         reason = f"{needs}: {shortened([self._state(name, request) for name in sorted(fitting)], _NAMED)}"
         return reason if any(map(request.can_use, fitting)) else Nowhere(reason)
 

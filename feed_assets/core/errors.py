@@ -147,6 +147,10 @@ class TargetLost(FeedAssetsError):
     """A run's target stopped answering, or does not start Spark for several datasets. The run tries another target."""
 
 
+class DataCenterLost(TargetLost):
+    """The data center of a run stopped answering. The run is tried again, at another place if its dataset allows it."""
+
+
 class ResourcesBusy(FeedAssetsError):
     """A run by hand has waited in vain for a compute target with enough free resources."""
 
@@ -273,6 +277,10 @@ class UnstableRejects(FeedAssetsError):
 
 class UpdateChanged(FeedAssetsError):
     """A pinned file was removed or altered after it was listed. A new read finds the update that is valid now."""
+
+
+class CopyGone(UpdateChanged):
+    """The data center of a run no longer has the copy of a pinned update. The source may still have it."""
 
 
 class CopyDamaged(FeedAssetsError):

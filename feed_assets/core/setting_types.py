@@ -9,6 +9,7 @@ from pydantic_core import from_json
 from pydantic_settings import NoDecode
 
 from feed_assets.core.argument_types import BOARD_NAME
+from feed_assets.core.data_centers import ANY, PRIMARY
 from feed_assets.core.target_places import check_places
 from feed_assets.core.target_types import REMOTE
 from feed_assets.core.targets import Target
@@ -113,7 +114,7 @@ class DataCenter(BaseModel):
     `datasets` are patterns of feeds, such as `ads/*`. `keep` is the number of newest updates that stay there of each
     partition; without it, the place keeps what the source keeps. An alert opens when a copy is later than `deadline`
     seconds. `at_once` is the number of updates, and of all their files, that are copied at the same time. `bandwidth`
-    is the most that a process sends, in megabytes a second.
+    is the most that a process sends, in megabytes a second. `targets` are the compute targets that are there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -126,11 +127,24 @@ class DataCenter(BaseModel):
     deadline: float | None = Field(default=None, gt=0)
     at_once: int = Field(default=4, ge=1, le=32)
     bandwidth: float | None = Field(default=None, gt=0)
+    targets: tuple[str, ...] = ()
+
+
+def _check_centers(centers: dict[str, DataCenter]) -> dict[str, DataCenter]:
+    """Raise ValueError if a data center has a reserved name, or if two of them have one target."""
+    if reserved := sorted(centers.keys() & {PRIMARY, ANY}):
+        raise ValueError(f"{reserved[0]!r} has a meaning of its own in `at`: expected another name")
+    names = [name for each in centers.values() for name in each.targets]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"the target {repeated[0]!r} is there more than once: expected it in one data center")
+    return centers
 
 
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Boards = Annotated[Secret[dict[BoardName, BlackboardLocation]], NoDecode, BeforeValidator(_object)]
-DataCenters = Annotated[Secret[dict[BoardName, DataCenter]], NoDecode, BeforeValidator(_object)]
+DataCenters = Annotated[
+    Secret[Annotated[dict[BoardName, DataCenter], AfterValidator(_check_centers)]], NoDecode, BeforeValidator(_object)
+]
 WarehouseName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Warehouses = Annotated[Secret[dict[WarehouseName, Warehouse]], NoDecode, BeforeValidator(_object)]
 TargetName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]

@@ -16,6 +16,12 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
     return _open(settings.place(name), name or "")
 
 
+def open_center(settings: Settings, name: str) -> Blackboard:
+    """Open the blackboard of a data center. Raise InvalidSetting if the settings do not have it."""
+    center = settings.data_center(name)
+    return _open(BlackboardLocation(url=center.url, endpoint=center.endpoint, profile=center.profile), "")
+
+
 def open_as_owner(settings: Settings, name: str) -> Blackboard:
     """Open a foreign blackboard for writing, as its owner would. Only the demo and tests call this."""
     return _open(settings.place(name), "")

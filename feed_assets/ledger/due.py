@@ -355,6 +355,11 @@ def hold(ledger: Ledger, reasons: Mapping[DueOutput, str], until: datetime) -> N
     _say(ledger, {item: (State.WAITS_FOR_TIME.value, why) for item, why in reasons.items()}, until)
 
 
+def wait_for_input(ledger: Ledger, reasons: Mapping[DueOutput, str], until: datetime) -> None:
+    """Make ready outputs wait for data in a place, each with the reason. Skip outputs that have changed since."""
+    _say(ledger, {item: (State.WAITS_FOR_INPUT.value, why) for item, why in reasons.items()}, until)
+
+
 def _say(ledger: Ledger, states: Mapping[DueOutput, tuple[str, str | None]], look_at: datetime) -> None:
     rows = [
         _key(item) | {"new_look_at": look_at, "new_state": state, "new_reason": why}

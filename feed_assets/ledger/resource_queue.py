@@ -56,11 +56,15 @@ class ResourceRequest:
     items: tuple[DueOutput, ...]
     resources: Resources
     is_history: bool
+    groups: tuple[frozenset[str], ...] = ()
+    """The targets of the places that have its data, by preference; () means all."""
 
     def waiting(self, since: datetime, usable: frozenset[str]) -> QueueEntry:
         """Return the queue's entry for the request."""
         first = self.items[0].partition.path
-        return QueueEntry(self.id, self.resources, self.is_history, since, output=first, usable=usable)
+        return QueueEntry(
+            self.id, self.resources, self.is_history, since, output=first, usable=usable, groups=self.groups
+        )
 
 
 def claim(
@@ -134,7 +138,7 @@ def _row(entry: QueueEntry, place: Placement | str, now: datetime) -> dict[str, 
         "output": entry.output,
         "since": entry.since,
         "at": now,
-        "targets": json.dumps(sorted(entry.usable or ())),
+        "targets": json.dumps(sorted(entry.wanted)),
     }
     if not isinstance(place, Placement):
         return {**values, "target": None, "cores": None, "memory": None, "reason": str(place)}

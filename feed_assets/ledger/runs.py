@@ -200,6 +200,12 @@ def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
     return {row.id: _of(row) for row in key_tables.matching(connection, run, ids, ("id",))}
 
 
+def places_of(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
+    """Return where each run was, and why, by its id. Skip runs without compute targets."""
+    query = sa.select(run.c.id, run.c.placed).where(run.c.id.in_([*run_ids]), run.c.placed.is_not(None))
+    return {row.id: row.placed for row in connection.execute(query)}
+
+
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
     """Return the Dagster run ids of these runs, by run id. Runs without a Dagster run are missing."""
     key_table = key_tables.rows(connection, ("id",), [[each] for each in run_ids])

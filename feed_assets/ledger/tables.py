@@ -689,3 +689,16 @@ replica_place = sa.Table(
     sa.Column("paused_by", TEXT),
     sa.Column("paused_at", UtcDateTime),
 )
+
+place_health = sa.Table(
+    "place_health",
+    metadata,
+    sa.Column("place", TEXT, primary_key=True, comment="data center, or primary"),
+    sa.Column("down", TEXT, comment="why it gets no runs; NULL if it gets some"),
+    sa.Column("down_by", TEXT, comment="who marked it down; NULL if its probes did"),
+    sa.Column("since", UtcDateTime, comment="when it was marked down or up"),
+    sa.Column("looked", UtcDateTime, comment="when its blackboard was probed last"),
+    sa.Column("failures", sa.Integer, nullable=False, comment="number of failed probes in a row"),
+    sa.Column("failing_since", UtcDateTime, comment="when the first of them failed"),
+    sa.Column("successes", sa.Integer, nullable=False, comment="number of good probes in a row while it is down"),
+)

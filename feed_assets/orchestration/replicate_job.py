@@ -15,7 +15,7 @@ from feed_assets.core.isolation import failing_alone
 from feed_assets.ledger import alerts
 from feed_assets.orchestration.decide.requests import has_unfinished
 from feed_assets.orchestration.ticks.tick import PROBLEM
-from feed_assets.replication import place_overview, replica_tasks, turn
+from feed_assets.replication import place_looks, place_overview, replica_tasks, turn
 from feed_assets.replication.places import open_place
 from feed_assets.replication.replicator import replicate
 from feed_assets.replication.transitions_read import fill
@@ -83,6 +83,8 @@ def _tick(context: dg.SensorEvaluationContext, elsewhere: Collection[Feed]) -> d
     services = replace(_services(elsewhere), now=lambda: now)
     for name in sorted(settings().data_centers.get_secret_value()):
         with failing_alone(problems, name):
+            down = place_looks.look(services, settings(), name)
+            late |= {f"{name}|{name}": f"the data center {name} gets no runs: {down}"} if down else {}
             late |= _late(services, name, now)
             requests += _requests(context.instance, services, name, now)
     late |= {f"{name}|{name}": f"the data center {name}: {problem}" for name, problem in problems.items()}

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import FeedAssetsError, TurnLost, in_short
 from feed_assets.feeds import read
-from feed_assets.ledger import batch_partitions, updates
+from feed_assets.ledger import batch_partitions, place_copies, updates
 from feed_assets.ledger.tables import update as update_table
 from feed_assets.replication import replica_tasks, replicas
 from feed_assets.replication.place_marks import check_place
@@ -107,6 +107,7 @@ def _tried(ends: CopyEnds, task: ReplicaTask) -> str:
         return FAILED
     with ends.services.ledger.write() as connection:
         replica_tasks.remove(connection, task)
+        place_copies.wake_waiting(connection, task.place, task.partition, ends.services.now())
     ends.services.on_step("task done")
     return DONE
 

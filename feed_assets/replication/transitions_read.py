@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import batch_partitions, log, subscriptions
+from feed_assets.ledger import batch_partitions, log, places_down, subscriptions
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import change, replica, replica_place, replica_task, subscription, update
 from feed_assets.replication import replica_tasks
@@ -139,6 +139,7 @@ def forget_place(connection: sa.Connection, place: str) -> int:
         connection.execute(sa.delete(table).where(table.c.place == place)).rowcount
         for table in (replica, replica_task, replica_place)
     ]
+    places_down.forget(connection, place)
     readers = readers_of(connection, place)
     connection.execute(sa.delete(subscription).where(subscription.c.subscriber.in_(sorted(readers))))
     return counts[0] + counts[1]

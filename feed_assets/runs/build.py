@@ -45,7 +45,7 @@ from feed_assets.ledger import (
 )
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states import backfills
-from feed_assets.runs import monitors, reconcile
+from feed_assets.runs import monitors, place_inputs, reconcile
 from feed_assets.runs.appending import refuse_other_columns
 from feed_assets.runs.maker import MadeRows, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
@@ -143,7 +143,12 @@ class _Build:
             return unchanged
         claimed = self._claim(pinned)
         self._begin(bad)
-        with self.services.maker().make(self._task(claimed), self.services.board) as rows:
+        place_inputs.check_answers(self.services)
+        task = place_inputs.at_place(self.services, self._task(claimed))
+        with (
+            place_inputs.watched(self.services, task),
+            self.services.maker().make(task, self.services.board) as rows,
+        ):
             staged = self._stage(claimed, rows)
             audited = self._audit(staged, rows)
         if self.order.recipe.is_companion:
@@ -270,7 +275,7 @@ class _Build:
         pinned, recipe = claimed.pinned, self.order.recipe
         updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)
         read = updates, pieces, pinned.run_spec, self._uncounted(pinned), recipe.of_handed(pinned.spans)
-        named = {each.name: each.blackboard for each in recipe.sources if each.blackboard}
+        named = place_inputs.board_names(recipe, self.services.place)
         boards = {name: self.services.board_named(board) for name, board in named.items()}
         context = self._baseline(), self._is_suspect(pinned), boards, pinned.base and pinned.base[0]
         return Task(recipe, self.order.output, *read, *context, claims=claimed.ids)

@@ -48,6 +48,9 @@ class Task:
     claims: Sequence[tuple[Partition, str]] = ()
     """The claimed update of each output, the dataset last. A remote maker writes all of them before it answers."""
 
+    place: str | None = None
+    """The data center whose blackboard has the copies of the inputs. None means that they are read from our own."""
+
     def with_reader(self, reader: SliceReader | None) -> "Task":
         """Return a copy of the task whose slices (ranges of a table's rows) read their rows through `reader`."""
         slices = {name: [replace(each, reader=reader) for each in found] for name, found in self.slices.items()}

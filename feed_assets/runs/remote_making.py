@@ -19,6 +19,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.checks import Check
 from feed_assets.runs.job_values import decoded, encoded
 from feed_assets.runs.maker import Audit, Maker, Output, Task
+from feed_assets.runs.place_inputs import board_names
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.users_code import located
 
@@ -43,8 +44,9 @@ def task_of(order: Report, recipe: Recipe, boards: Mapping[str, Blackboard]) -> 
             f"the job has other code of {recipe.feed} than the run: expected equal code. Install the same version for "
             "both."
         )
-    named = {each.name: boards[each.blackboard] for each in recipe.sources if each.blackboard}
-    return Task(recipe, boards=named, **{name: decoded(each, _checks(recipe)) for name, each in order["task"].items()})
+    parts: dict[str, Any] = {name: decoded(each, _checks(recipe)) for name, each in order["task"].items()}
+    named = {name: boards[board] for name, board in board_names(recipe, parts.get("place")).items()}
+    return Task(recipe, boards=named, **parts)
 
 
 def feed_of(order: Report) -> Feed:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from feed_assets.core.data_centers import board_key
 from feed_assets.core.feeds import Feed
 from feed_assets.core.slices import SliceReader
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.opened import open_board
+from feed_assets.feeds.opened import open_board, open_center
 from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
 from feed_assets.settings import Settings
 
@@ -43,14 +44,19 @@ def _silent(_step: str) -> None:
 
 
 class Boards(dict[str, Blackboard]):
-    """Other teams' blackboards by their names in the settings. Each blackboard is opened on first use."""
+    """Other blackboards by name. Each blackboard is opened on first use.
+
+    Those of other teams have their names in the settings, those of data centers their `board_key`.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._settings = settings
 
     def __missing__(self, name: str) -> Blackboard:
-        self[name] = open_board(self._settings, name=name)
+        centers = {board_key(each): each for each in self._settings.data_centers.get_secret_value()}
+        is_center = name in centers
+        self[name] = open_center(self._settings, centers[name]) if is_center else open_board(self._settings, name=name)
         return self[name]
 
 
@@ -68,6 +74,8 @@ class Services:
     on_step: Callable[[str], None] = field(default=_silent)
     elsewhere: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
     other_boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
+    place: str | None = None
+    """The data center from whose blackboard a run reads its inputs. None means the primary."""
 
     @classmethod
     def of(

@@ -30,16 +30,27 @@ def buckets(settings: Settings) -> dict[str, str]:
     """
     ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
     values: dict[str, str] = {}
-    for name, place in settings.blackboards.get_secret_value().items():
+    for name, place in _others(settings).items():
         for bucket, _ in _on_s3(place):
             if ways.setdefault(bucket, (place.endpoint, place.profile)) != (place.endpoint, place.profile):
                 raise InvalidSetting(
-                    f"FEED_ASSETS_BLACKBOARDS[{name!r}]: the bucket {bucket} has another endpoint or profile in "
+                    f"{name}: the bucket {bucket} has another endpoint or profile in "
                     "another blackboard, but Spark keeps only one of each per bucket: expected the same. Make both "
                     "equal, or move the data to a bucket of their own."
                 )
             values |= _bucket(f"{S3A}.bucket.{bucket}", place, settings.s3_endpoint)
     return values
+
+
+def _others(settings: Settings) -> dict[str, BlackboardLocation]:
+    """Return the blackboards that runs read besides our own: of other teams, and of data centers with targets."""
+    boards = settings.blackboards.get_secret_value()
+    others = {f"FEED_ASSETS_BLACKBOARDS[{name!r}]": each for name, each in boards.items()}
+    for name, each in settings.data_centers.get_secret_value().items():
+        if each.targets:
+            location = BlackboardLocation(url=each.url, endpoint=each.endpoint, profile=each.profile)
+            others[f"FEED_ASSETS_DATA_CENTERS[{name!r}]"] = location
+    return others
 
 
 def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:

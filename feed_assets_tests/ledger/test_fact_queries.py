@@ -132,7 +132,7 @@ def test_every_table_with_a_history_is_covered_by_these_tests():
     small = {"due", "cursor", "batch", "alert", "alert_said", "quality", "pause", "awaited", "subscription"}
     small |= {"waiver", "closure", "profile", "probe", "allocation"}
     small |= {"delivery", "delivery_owner", "delivery_turn"}  # what is not accepted yet
-    small |= {"replica_task", "replica_place"}  # what is not copied yet
+    small |= {"replica_task", "replica_place", "place_health"}  # what is not copied yet, and a row for each place
     by_key = {"api_key", "idempotency", "intake_file", "forgotten"}  # rows of requests: looked up by key, never scanned
     by_key |= {"replica"}  # only `replicate ls` and the sensor's alerts count them
     followed = {"change"}  # read from a number on

@@ -15,6 +15,7 @@ import dagster as dg
 
 from feed_assets import Compact, Input, Late, Resources, Retention, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.core.attempts import pause_after
+from feed_assets.core.data_centers import At
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
@@ -54,6 +55,7 @@ def sums_of(
     code_version: str | None = None,
     resources: Resources | None = None,
     compact: Compact | None = None,
+    at: At = "primary",
 ) -> dg.AssetsDefinition:
     """Declare sums of `n` by `k`: a sum over 100 fails the audit, and a sum of 13 fails the function."""
 
@@ -67,6 +69,7 @@ def sums_of(
         code_version=code_version,
         resources=resources,
         compact=compact,
+        at=at,
     )
     def sums(raw):
         """Return the numbers summed by key."""

@@ -18,6 +18,7 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.home_choice import placed
 from feed_assets.orchestration.decide.request_budget import of_a_tick
 from feed_assets.orchestration.decide.requests import in_progress
 from feed_assets.orchestration.decide.resource_requests import claimed, in_queue_order
@@ -95,9 +96,10 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
         listed, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in listed if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
-        sizes = {output: each.bytes or 0 for output, each in by_output.items()}
-        queue = in_queue_order(graph, ledger, sizes, now)
-        blocks = claimed(graph, ledger, of_a_tick(graph, ledger, queue, now), by_output, now) if stands else []
+        inputs = placed(graph, ledger, by_output, None, now)
+        sizes = {output: each.bytes or 0 for output, each in by_output.items() if inputs is None or output in inputs}
+        requested = of_a_tick(graph, ledger, in_queue_order(graph, ledger, sizes, now), now)
+        blocks = claimed(graph, ledger, requested, by_output, now, inputs or {}) if stands else []
         stale.claimed[dataset] = [by_output[output] for block in blocks for output in block]
     return [node.key_of(Partition(node.feed, each.partition.key)) for each in stale.claimed[dataset]]
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from feed_assets.core.attempts import ABANDONED, is_outage
+from feed_assets.core.data_centers import has_several_places
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import History, Order, Place, Spent, fitting, why_not
 from feed_assets.ledger import due, history_budget, runs
@@ -17,6 +18,7 @@ from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.run_blocks import in_blocks
+from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import end_of
 from feed_assets.runs.reconcile import GONE
 from feed_assets.settings import settings
@@ -167,9 +169,12 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
 def _most_in_a_run(node: Node) -> int:
     """Return the greatest number of partitions per run of a dataset.
 
-    A run by events builds only one, because the slices in its configuration are those of one partition.
+    A run by events builds only one, because the slices in its configuration are those of one partition. So does a run
+    that may be at several places, because each partition may be at another one.
     """
-    return 1 if node.by_events else settings().partitions_per_run
+    declared = node.declaration
+    is_spread = isinstance(declared, Dataset) and has_several_places(declared.at)
+    return 1 if node.by_events or is_spread else settings().partitions_per_run
 
 
 def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:

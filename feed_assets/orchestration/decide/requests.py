@@ -18,6 +18,7 @@ from feed_assets.ledger import runs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.home_choice import placed
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.request_budget import in_turn, is_history, of_a_tick, place
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, claimed, in_queue_order, target_tags
@@ -106,9 +107,11 @@ def requests_for(
         for item, verdict in decided
         if _is_ready(graph, verdict) and verdict.output not in busy
     }
-    sizes = {output: verdict.bytes for output, (_, verdict) in free.items()}
+    items = {output: item for output, (item, _) in free.items()}
+    inputs = placed(graph, ledger, items, {output: verdict for output, (_, verdict) in free.items()}, now)
+    sizes = {output: verdict.bytes for output, (_, verdict) in free.items() if inputs is None or output in inputs}
     requested = of_a_tick(graph, ledger, in_queue_order(graph, ledger, sizes, now), now)
-    blocks = claimed(graph, ledger, requested, {output: item for output, (item, _) in free.items()}, now)
+    blocks = claimed(graph, ledger, requested, items, now, inputs or {})
     tags = target_tags(ledger, [output for block in blocks for output in block])
     return [
         joint([_tagged(_request(graph, *free[output], now), tags.get(output, {})) for output in block])

@@ -6,11 +6,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
+from types import MappingProxyType
 from uuid import uuid4
 
 import sqlalchemy as sa
 
 from feed_assets.core.allotment import Placement, QueueEntry, allot, possible
+from feed_assets.core.data_centers import EVERYWHERE, Home, common_home
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.learned_needs import Cost, Learned, learned
 from feed_assets.core.readiness import State
@@ -21,9 +23,10 @@ from feed_assets.ledger import allocations, due, history_budget, resource_queue,
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.resource_queue import ResourceRequest, Rooms
-from feed_assets.orchestration.decide import request_budget
+from feed_assets.orchestration.decide import home_choice, request_budget
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.home_choice import PlacedInputs
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.request_budget import Blocks, RequestedRuns, is_history
@@ -41,6 +44,9 @@ ALLOCATION = "feed_assets/allocation"
 """The tag with the id of a run's resources in the ledger."""
 
 _ONE_PROCESS: ContextVar[bool] = ContextVar("_ONE_PROCESS", default=False)
+
+NO_PLACES: Mapping[Partition, PlacedInputs] = MappingProxyType({})
+"""The default of `inputs`: places do not matter."""
 
 _LEFT = "is left to the daemon, because this command has one Spark, which is no Connect session"
 
@@ -115,18 +121,24 @@ def in_queue_order(
 
 
 def claimed(
-    graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], now: datetime
+    graph: Graph,
+    ledger: Ledger,
+    requested: RequestedRuns,
+    listed: Mapping[Partition, DueOutput],
+    now: datetime,
+    inputs: Mapping[Partition, PlacedInputs] = NO_PLACES,
 ) -> Blocks:
     """Select the runs to request now, claim their outputs on the due list, and return these runs.
 
-    If there are compute targets, the same transaction gives each of these runs resources of one target. The outputs of
-    the remaining runs wait for resources.
+    If there are compute targets, the same transaction gives each of these runs resources of one target, in a place that
+    has the run's `inputs`. The outputs of the remaining runs wait for resources.
     """
     if not targets() or not (requested.free or requested.counted):
         return request_budget.claimed(graph, ledger, requested, listed, now)
     rooms = rooms_now(ledger, now)
     with ledger.write() as connection:
-        blocks = _claimed_with_room(connection, graph, _Queue(requested, listed), rooms, now)
+        places = home_choice.homes(connection, inputs, now) if inputs else {}
+        blocks = _claimed_with_room(connection, graph, _Queue(requested, listed, places), rooms, now)
     request_budget.hold(ledger, requested, listed)
     return blocks
 
@@ -142,15 +154,20 @@ class _Needs:
     rooms: Rooms
     _costs: dict[Feed, list[Cost]] = field(default_factory=dict[Feed, list[Cost]])
 
-    def of(self, node: Node, size: int) -> Learned:
-        """Return the resources that a run of a dataset needs if the run reads `size` bytes."""
+    def of(self, node: Node, size: int, groups: Sequence[frozenset[str]] = ()) -> Learned:
+        """Return the resources that a run of a dataset needs if the run reads `size` bytes.
+
+        With `groups`, only these targets can have the run.
+        """
         declared = _declared(node)
         if not declared.learned:
             return Learned(declared)
         if node.feed not in self._costs:
             self._costs[node.feed] = run_costs.core_seconds(self.connection, node.feed)
         needed = learned(declared, size, self._costs[node.feed])
-        return replace(needed, resources=possible(needed.resources, declared, self._empty_rooms))
+        allowed = frozenset[str]().union(*groups) if groups else self._empty_rooms.keys()
+        empty = {name: room for name, room in self._empty_rooms.items() if name in allowed}
+        return replace(needed, resources=possible(needed.resources, declared, empty))
 
     @cached_property
     def _empty_rooms(self) -> Mapping[str, Room]:
@@ -161,18 +178,29 @@ class _Needs:
 class _Queue:
     """The runs of a tick, as requests for resources."""
 
-    def __init__(self, requested: RequestedRuns, listed: Mapping[Partition, DueOutput]) -> None:
+    def __init__(
+        self, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], homes: Mapping[Partition, Home]
+    ) -> None:
         self.requested = requested
-        self._listed = listed
+        self._listed, self._homes = listed, homes
         self.blocks: dict[str, list[Partition]] = {}
 
     def of(self, graph: Graph, blocks: Blocks, needs: "_Needs", now: datetime) -> list[ResourceRequest]:
-        """Return a request for resources for each block, which has the outputs of one run."""
+        """Return a request for resources for each block, which has the outputs of one run.
+
+        Leave out a block that no place can have any more: a copy was withdrawn, or a place is down. The next tick notes
+        the reason.
+        """
         requests, sizes = list[ResourceRequest](), self.requested.sizes
         for block in blocks:
-            resources = needs.of(graph.node(block[0].feed), max(sizes.get(each, 0) for each in block)).resources
+            home = common_home([self._homes.get(output, EVERYWHERE) for output in block])
+            if home.why:
+                continue
+            size = max(sizes.get(each, 0) for each in block)
+            resources = needs.of(graph.node(block[0].feed), size, home.groups).resources
             items = tuple(self._listed[output] for output in block)
-            requests.append(ResourceRequest(uuid4().hex, items, resources, is_history(graph, block[0], now)))
+            is_old = is_history(graph, block[0], now)
+            requests.append(ResourceRequest(uuid4().hex, items, resources, is_old, home.groups))
             self.blocks[requests[-1].id] = block
         return requests
 
@@ -230,8 +258,11 @@ def preview(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: d
         needed = {output: needs.of(graph.node(output.feed), size) for output, size in sizes.items()}
     reasons: dict[Partition, str] = {}
     for output, own in needed.items():
-        is_old = is_history(graph, output, now)
-        entry = QueueEntry(output.path, own.resources, is_old, since=now, usable=rooms.usable)
+        is_old, home = is_history(graph, output, now), home_choice.home_of_run(graph, ledger, [output], {}, now)
+        if home.why:
+            reasons[output] = home.why
+            continue
+        entry = QueueEntry(output.path, own.resources, is_old, since=now, usable=rooms.usable, groups=home.groups)
         rivals = [each for each in queue if each.output != output.path]
         place = allot([entry, *rivals], free, now)[entry.name]
         is_placed = isinstance(place, Placement)

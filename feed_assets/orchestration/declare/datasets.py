@@ -10,6 +10,7 @@ import dagster as dg
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
+from feed_assets.core.data_centers import PRIMARY, At
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.late_policy import Late
@@ -202,6 +203,7 @@ def dataset_of(
     resources: Resources | None = None,
     version_in_key: bool = False,
     compact: Compact | None = None,
+    at: At = PRIMARY,
 ) -> Dataset:
     """Return a dataset's declaration.
 
@@ -246,6 +248,7 @@ def dataset_of(
         resources=resources,
         version_in_key=version_in_key,
         compact=compact,
+        at=at,
     )
 
 

@@ -16,6 +16,7 @@ from feed_assets.core.addresses import STATUS
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.compact import Compact
 from feed_assets.core.csv_dialect import CsvDialect
+from feed_assets.core.data_centers import PRIMARY, At
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.file_checks import Format
@@ -128,6 +129,8 @@ class Dataset:
     """True if each increment is written as a batch of the partition."""
     resources: Resources | None = None
     """The compute resources that each run needs. None means the defaults of `Resources()`."""
+    at: At = PRIMARY
+    """The places where runs compute, and whose copies of the inputs they read."""
     compact: Compact | None = None
     """When and how the files of a partition are merged. None means never."""
     version_in_key: bool = False

@@ -65,7 +65,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
-        with run_target(RunPartitions(graph, node, context), patience) as target:
+        with run_target(RunPartitions(graph, node, context, config.updates), patience) as target:
             body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
             if node.partitions_def is not None and context.has_partition_key_range:
                 yield from body.build_many(config)
@@ -190,7 +190,7 @@ class _Body:
             cluster=cluster,
             parameters=parameters_of(config),
             why=why,
-            placed=self.target and self.target.reason,
+            placed=self.target and self.target.placed,
             cores=self.target and self.target.resources.cores,
         )
 
@@ -202,7 +202,7 @@ class _Body:
     def _services(self, output: Partition) -> Services:
         """Return the services for building an output. They report each step of the build to `_on_step`."""
         services = Services.of(settings(), self._maker, elsewhere=self.graph.elsewhere)
-        return replace(services, on_step=partial(self._on_step, output))
+        return replace(services, on_step=partial(self._on_step, output), place=self.target and self.target.center)
 
     @property
     def _emr(self) -> EmrServerless | None:

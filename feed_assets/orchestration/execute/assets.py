@@ -10,6 +10,7 @@ from feed_assets.core.argument_types import Aggregate, Name, Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
+from feed_assets.core.data_centers import PRIMARY, At, has_several_places
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
 from feed_assets.core.late_policy import Late
@@ -38,6 +39,7 @@ from feed_assets.orchestration.declare.hints import hint
 from feed_assets.orchestration.declare.input_specs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.lost_windows import check_windows
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.place_checks import check_places
 from feed_assets.orchestration.declare.presentation import INSTEAD, Kinds, Presentation
 from feed_assets.orchestration.declare.resolved import check_late, resolve
 from feed_assets.orchestration.execute.asset_function import body_of
@@ -87,6 +89,7 @@ def feed_asset(
     code_version: str | None = None,
     pool: str | None = None,
     resources: Resources | None = None,
+    at: At = PRIMARY,
     version_in_key: bool = False,
     compact: Compact | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
@@ -142,6 +145,9 @@ def feed_asset(
             partitions counts once.
         resources: Cores and memory that each run needs, and the compute targets that it may use; by default
             `Resources()`.
+        at: The place where a run computes, and whose copies of the inputs it reads: `"primary"`, the name of a data
+            center, a tuple of names by preference, `"any"`, or a dict with the home of each key of a static dimension.
+            The dataset is always published on its own blackboard.
         version_in_key: True if the asset keys of the dataset and its rejects contain the version. Needed if a newer
             version is declared beside an older one, which keeps its key and history.
         compact: When and how small files of a partition are merged by the job `compact`; by default never.
@@ -172,6 +178,7 @@ def feed_asset(
 
     check_cadence(own_feed, cadence, partitions_def)
     check_windows(own_feed, partitions_def)
+    check_places(own_feed, partitions_def, at)
     check_late(own_feed, partitions_def, [late, *(each.late for each in (*read.values(), *waited_for.values()))])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
@@ -202,6 +209,7 @@ def feed_asset(
             resources=resources,
             version_in_key=version_in_key,
             compact=compact,
+            at=at,
         )
         return assets_of(recipe, needed, declared, partitions_def=partitions_def, presentation=presentation, pool=pool)
 
@@ -232,15 +240,15 @@ def assets_of(
         check_specs=[check_spec_of(recipe, check, key, partitions_def) for check in recipe.all_checks],
         partitions_def=partitions_def,
         can_subset=True,
-        backfill_policy=_backfill_policy(recipe) if partitions_def else None,
+        backfill_policy=_backfill_policy(recipe, declared.at) if partitions_def else None,
         pool=pool,
     )(body_of(recipe, read, partitioned))
 
 
-def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
+def _backfill_policy(recipe: Recipe, at: At) -> dg.BackfillPolicy | None:
     """Return Dagster's policy for backfills.
 
-    With None, each partition gets its own run. Datasets that are built by events need this.
+    With None, each partition gets its own run. Datasets that are built by events, or at several places, need this.
     """
-    partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
+    partitions = 1 if recipe.is_by_events or has_several_places(at) else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

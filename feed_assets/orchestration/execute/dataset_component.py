@@ -10,6 +10,7 @@ from pydantic import Field
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
+from feed_assets.core.data_centers import PRIMARY
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.late_policy import Late
@@ -159,6 +160,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         code_version: The code's version, by default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
         resources: Cores and memory that each run needs, and the compute targets that it may use.
+        at: The place where a run computes: `primary`, a data center, a list by preference, `any`, or a place by key.
         version_in_key: True if its asset key contains the version.
         compact: When and how small files of a partition are merged.
         warehouses: Warehouses to load its rows into, each as a table `<warehouse>/<name>`.
@@ -187,6 +189,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
     code_version: str | None = None
     pool: str | None = None
     resources: Resources | None = None
+    at: str | list[str] | dict[str, str | list[str]] = PRIMARY
     version_in_key: bool = False
     compact: Compact | None = None
     warehouses: list[str] = Field(default_factory=list)
@@ -229,6 +232,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
             code_version=self.code_version,
             pool=self.pool,
             resources=self.resources,
+            at=self.at,
             version_in_key=self.version_in_key,
             compact=self.compact,
             **self.presentation,

@@ -1,15 +1,18 @@
 """The partitions that a Dagster run builds. They decide which compute target the run gets."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
 import dagster as dg
 
+from feed_assets.core.data_centers import Home
 from feed_assets.core.feeds import Partition
 from feed_assets.core.resources import Resources
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.home_choice import home_of_run
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.request_budget import is_history
 from feed_assets.orchestration.decide.resource_requests import resources_of
@@ -25,6 +28,8 @@ class RunPartitions:
     graph: Graph
     node: Node
     context: dg.AssetExecutionContext
+    named: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The updates that the run's configuration names, by the path of the input's partition."""
 
     @property
     def id(self) -> str:
@@ -57,6 +62,15 @@ class RunPartitions:
         """Return the resources that the run needs. Call this only if the run got no resources when it was requested."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             return resources_of(self.graph, ledger, self.node, self.outputs, utc_now())
+
+    def home(self, ledger: Ledger, *, is_patient: bool = True) -> Home:
+        """Return the targets that the run may have, in places that have its inputs, or what it waits for.
+
+        Unless `is_patient`, it does not wait for a preferred place while another one has its inputs.
+        """
+        named = {Partition.parse(path): update_id for path, update_id in self.named.items()}
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            return home_of_run(self.graph, ledger, self.outputs, named, utc_now(), is_patient=is_patient)
 
     def wait_for_turn(self, patience: Patience) -> None:
         """Wait until at least one of the partitions is not being built by another run.

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Secret
 
 from feed_assets.core.allotment import Nowhere, Placement, QueueEntry
+from feed_assets.core.data_centers import PRIMARY, WAITS, title_of
 from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
 from feed_assets.core.resources import Resources
 from feed_assets.core.target_types import RESOURCE_KEYS
@@ -52,6 +53,21 @@ class RunTarget:
         """Return the target's declaration."""
         return settings().target(self.name)
 
+    @property
+    def place(self) -> str:
+        """Return the name of the data center that the target belongs to, or 'primary'."""
+        return settings().place_of(self.name)
+
+    @property
+    def center(self) -> str | None:
+        """Return the data center whose blackboard has the run's inputs. Return None for the primary."""
+        return None if self.place == PRIMARY else self.place
+
+    @property
+    def placed(self) -> str:
+        """Return where the run is, and why, for the ledger."""
+        return f"{title_of(self.place)}: {self.reason}" if settings().data_centers.get_secret_value() else self.reason
+
     @cached_property
     def settings(self) -> Settings:
         """Return the settings with which the run starts Spark: those of the process, with the target's values."""
@@ -75,7 +91,9 @@ class RunTarget:
     @property
     def metadata(self) -> dict[str, Any]:
         """Return metadata about the target for a materialization."""
-        return {"compute target": self.name, "why this target": self.reason, "resources": str(self.resources.amount)}
+        center = {"data center": self.place} if settings().data_centers.get_secret_value() else {}
+        of_target = {"compute target": self.name, "why this target": self.reason}
+        return {**center, **of_target, "resources": str(self.resources.amount)}
 
 
 def settings_on(target: ComputeTarget, resources: Resources) -> Settings:
@@ -115,12 +133,13 @@ def run_target(partitions: RunPartitions, patience: Patience) -> Generator[RunTa
     """Yield the target of a run, and take its resources back at the end. Yield None if no targets are configured.
 
     If the process is killed, a tick takes the resources back once Dagster's run has ended. Raise ResourcesBusy if no
-    target has room within the time that `patience` allows.
+    target has room, or no place has the inputs, within the time that `patience` allows.
     """
+    ledger, context = open_ledger(settings().ledger), partitions.context
     if not targets():
+        _wait_for_place(ledger, partitions, patience)
         yield None
         return
-    ledger, context = open_ledger(settings().ledger), partitions.context
     is_driven = DRIVER in context.run.tags
     with in_one_process() if is_driven else nullcontext():
         target = _take_up(ledger, partitions) or _wait(ledger, partitions, patience)
@@ -139,7 +158,7 @@ def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
     run, dataset = partitions.context.run, str(partitions.node.feed)
     allocation_id = run.tags.get(ALLOCATION)
     allocation = allocations.take_up(ledger, allocation_id, run.run_id) if allocation_id else None
-    if allocation is None or allocation.target in targets():
+    if allocation is None or (allocation.target in targets() and _is_at_home(ledger, partitions, allocation.target)):
         return allocation and RunTarget(
             allocation.id,
             allocation.target,
@@ -148,8 +167,34 @@ def _take_up(ledger: Ledger, partitions: RunPartitions) -> RunTarget | None:
             ledger=ledger,
             dataset=dataset,
         )
-    _end(ledger, allocation.id)  # The settings no longer have this target.
+    # The settings no longer have this target, its place is down, or the place lacks what the run reads now.
+    _end(ledger, allocation.id, allocation.target)
     return None
+
+
+def _is_at_home(ledger: Ledger, partitions: RunPartitions, target: str) -> bool:
+    """Return whether a target is still in a place that has the run's inputs, preferred or not."""
+    home = partitions.home(ledger, is_patient=False)
+    return home.why is None and (not home.groups or target in home.targets)
+
+
+def _wait_for_place(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> None:
+    """Wait until a place may have the run, if there are no compute targets."""
+    has_told = False
+    while why := partitions.home(ledger).why:
+        if not patience.seconds_left:
+            raise _in_vain(why, patience)
+        if not has_told:
+            patience.tell(f"this run waits for up to {patience.seconds_left:.0f} s: {why}")
+            has_told = True
+        patience.wait()
+
+
+def _in_vain(why: str, patience: Patience) -> ResourcesBusy:
+    return ResourcesBusy(
+        f"{why}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
+        "FEED_ASSETS_RUN_WAIT_SECONDS. If a run that had resources was killed, `feed-assets reconcile` takes them back."
+    )
 
 
 def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunTarget:
@@ -162,7 +207,7 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
     try:
         while True:
             partitions.wait_for_turn(patience)
-            place = _placement(ledger, entry, partitions.context.run.run_id, patience)
+            place = _placement(ledger, entry, partitions, patience)
             if partitions.has_its_turn(patience) or not patience.seconds_left:
                 break
             _end(ledger, entry.name, place.target)  # Meanwhile another run has begun to build the partition.
@@ -173,8 +218,8 @@ def _wait(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> RunT
     return RunTarget(entry.name, place.target, place.reason, resources=resources, ledger=ledger, dataset=dataset)
 
 
-def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patience) -> Placement:
-    """Return the target that has room for a run, and wait until there is one.
+def _placement(ledger: Ledger, entry: QueueEntry, partitions: RunPartitions, patience: Patience) -> Placement:
+    """Return the target that has room for a run, in a place that has its inputs, and wait until there is one.
 
     Raise ResourcesBusy if the time of `patience` ends first, or if no target can ever hold the run.
     """
@@ -182,28 +227,37 @@ def _placement(ledger: Ledger, entry: QueueEntry, run_id: str, patience: Patienc
     while True:
         now = utc_now()
         allocations.end_not_begun(ledger, now)
-        place = resource_queue.ask(ledger, entry, run_id, rooms_now(ledger, now), now)
+        place = _ask(ledger, entry, partitions, now)
         if isinstance(place, Placement):
             return place
         if isinstance(place, Nowhere):
             raise ResourcesBusy(f"{place}. No wait can change that: correct the dataset's resources, or the targets.")
         if not patience.seconds_left:
-            raise ResourcesBusy(
-                f"{place}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
-                "FEED_ASSETS_RUN_WAIT_SECONDS. If a run that had resources was killed, `feed-assets reconcile` "
-                "takes them back."
-            )
+            raise _in_vain(place, patience)
         if not has_told:
             patience.tell(f"this run waits for resources, for up to {patience.seconds_left:.0f} s: {place}")
             has_told = True
-        _pause(ledger, entry, patience, now)
+        _pause(ledger, entry, patience, None if place.startswith(WAITS) else now)
 
 
-def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: datetime) -> None:
-    """Wait until targets may have room: until the ledger wakes the run, or the targets' last answers are too old."""
+def _ask(ledger: Ledger, entry: QueueEntry, partitions: RunPartitions, now: datetime) -> Placement | str:
+    """Return the target for a run, or what it waits for. A run whose inputs are nowhere keeps no target free."""
+    home = partitions.home(ledger)
+    if home.why:
+        _end(ledger, entry.name)
+        return home.why
+    entry = replace(entry, groups=home.groups)
+    return resource_queue.ask(ledger, entry, partitions.context.run.run_id, rooms_now(ledger, now), now)
+
+
+def _pause(ledger: Ledger, entry: QueueEntry, patience: Patience, last_look: datetime | None) -> None:
+    """Wait until targets may have room: until the ledger wakes the run, or the targets' last answers are too old.
+
+    `last_look` is None for a run that is not in the queue, because its inputs are nowhere.
+    """
     until = patience.spent + LOOK_AGAIN.total_seconds()
     while patience.seconds_left and patience.spent < until:
-        if resource_queue.is_woken(ledger, entry.name, last_look):
+        if last_look and resource_queue.is_woken(ledger, entry.name, last_look):
             return
         patience.wait()
 
