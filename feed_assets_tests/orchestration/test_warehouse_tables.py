@@ -95,7 +95,8 @@ def test_each_load_is_an_event_with_marker_lag_and_columns(topic):
 @pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
 def test_owners_of_a_schema_are_reported_only_when_the_schema_changes(topic):
     """The registry is real, and keeps keys that Avro does not know."""
-    said = {"type": "record", "name": "value", "fields": MORE[:2], "owners": ["team:ads", "me@example.com"]}
+    fields = [{**MORE[0], "doc": "![seen](http://stranger.example)"}, MORE[1]]
+    said = {"type": "record", "name": "value", "fields": fields, "owners": ["team:ads", "me@example.com"]}
     schema_id, loop_ = topic.schemas.register(f"{topic.name}-owned", said), loop(topic)
     for number in range(2):
         datum = avro.encoded({"id": f"k{number}", "n": number}, topic.schemas.get(schema_id), schema_id)
@@ -105,6 +106,8 @@ def test_owners_of_a_schema_are_reported_only_when_the_schema_changes(topic):
     newest, first = materialized(loop_)
     assert first.metadata["owners"].value == "team:ads, me@example.com"
     assert "owners" not in newest.metadata
+    descriptions = {each.description for each in first.metadata["dagster/column_schema"].value.columns}
+    assert r"!\[seen](http://stranger.example)" in descriptions, "the page of the table must load no image"
 
 
 def test_columns_are_reported_only_once(topic):

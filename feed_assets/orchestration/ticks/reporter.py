@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from feed_assets.core.batch_names import set_version
 from feed_assets.core.events import COLUMNS, Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.markdown import without_links
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import event_store, log, runs, updates
 from feed_assets.ledger.batch_sets import pins_of
@@ -326,7 +327,12 @@ def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:
         return {}
     table_columns = [
-        dg.TableColumn(each["name"], each["type"], each["description"], dg.TableColumnConstraints(each["nullable"]))
+        dg.TableColumn(
+            each["name"],
+            each["type"],
+            without_links(each["description"]),  # A schema's text, which Dagster's UI renders as Markdown.
+            dg.TableColumnConstraints(each["nullable"]),
+        )
         for each in columns
     ]
     loaded = node.declaration.loaded
