@@ -101,7 +101,7 @@ def test_the_next_run_reads_on_from_the_consumed_markers(team, seen):
 
 def test_each_event_is_reported_to_dagster_with_its_context(team, seen):
     world_ = report_world(team, seen)
-    team.publish(("a", "X", 1), ("a", "Y", 2), rows=3)
+    team.publish(("a", "X", 1), ("a", "Y", 2), rows=3, **{"correlation id": "a lie"})
     world_.run_until_idle()
     reported = world_.reported("team/a")
     assert [each.version for each in reported] == ["00000000000000000002", "00000000000000000001"]

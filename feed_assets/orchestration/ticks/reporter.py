@@ -306,11 +306,11 @@ def _event(graph: Graph, event: Recorded) -> dg.AssetMaterialization:
         asset_key=node.key,
         partition=node.key_of(event.partition),
         metadata={
+            **context,  # Its writer chooses the keys, and replaces none of ours.
             "marker": in_words(event.marker),
             "correlation id": event.correlation,
             "operation": event.operation.value,
             **({"flag": event.flag} if event.flag else {}),
-            **context,
             **_columns(graph, node, event),
         },
         tags={DATA_VERSION_TAG: event.marker},
