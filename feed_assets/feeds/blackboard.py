@@ -87,6 +87,11 @@ class Blackboard:
         return self._pages is not None
 
     @property
+    def is_local(self) -> bool:
+        """Return whether this is a folder, which is read twice almost for free."""
+        return self._root is not None
+
+    @property
     def address(self) -> str:
         """Return the store's address, which is equal in all processes. Return '' if the store has none."""
         with self._translated("find the address"):

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from hashlib import md5
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from feed_assets.feeds import write
 from feed_assets.feeds.s3_pages import S3Pages
 from feed_assets.replication import comparison
 from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSING, compare, feeds_of, repair
-from feed_assets.replication.file_copies import PART, copy_file
+from feed_assets.replication.file_copies import PART, _are_equal, copy_file
 from feed_assets.replication.publication import CopyEnds
 from feed_assets.replication.turn import Turn
 from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, overwrite, place_on, visible, wired
@@ -71,6 +72,24 @@ def test_an_etag_is_no_md5_if_s3_encrypts_by_a_key_of_its_own(s3_board, local_pl
     monkeypatch.setattr(S3Pages, "head", lambda _pages, _key: headers)
     assert copy_file(s3_board, local_place, file, lambda _: None).md5 == md5(b"id\n", usedforsecurity=False).hexdigest()
     assert local_place.get("n.csv") == b"id\n"
+
+
+def test_bodies_are_compared_in_whatever_chunks_they_arrive():
+    chance = Random(1)  # noqa: S311
+    data = chance.randbytes(100)
+
+    def chunks(body: bytes):
+        at = 0
+        while at < len(body):
+            size = chance.randrange(1, 40)
+            yield body[at : at + size]
+            at += size
+
+    for at in range(100):
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        for other in (changed, data[:at], data + data[: at + 1]):
+            assert not _are_equal(chunks(other), chunks(data), lambda: None)
+        assert _are_equal(chunks(data[:at]), chunks(data[:at]), lambda: None)
 
 
 def test_a_source_that_sends_other_bytes_or_breaks_off_leaves_no_file(ends):
