@@ -113,7 +113,7 @@ def verify(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a place with the source, file by file, without the ledger. Exit with 1 if they differ."""
+    """Compare a place with the source, file by file. Exit with 1 if they differ."""
     from feed_assets.replication.place_marks import check_mark, mark_of
     from feed_assets.replication.places import open_place
     from feed_assets.settings import settings

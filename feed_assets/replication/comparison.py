@@ -1,6 +1,6 @@
 """Comparison of a place with the source, file by file, from the two blackboards alone; and repair of the differences.
 
-The ledger is used for one question: if the bytes of a file differ, which end still has what was copied?
+The ledger is used for one question: if the ends differ, which of them still has what was copied?
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +11,16 @@ from feed_assets.core.errors import CopyDamaged
 from feed_assets.core.feeds import Feed, File, Partition, Skipped, Update
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import updates
 from feed_assets.replication import replicas
 from feed_assets.replication.file_copies import digest_of
 from feed_assets.replication.places import Place, without_rejects
 from feed_assets.replication.publication import CopyEnds, copy_update, withdraw
+from feed_assets.replication.replicas import Replica
 from feed_assets.runs.services import Services
 
 MISSING, EXTRA, DIFFERENT, DAMAGED = "missing", "extra", "different", "damaged source"
-"""Kinds of differences. `DAMAGED`: the source no longer has what was copied, and the place still has it."""
+"""Kinds of differences. `DAMAGED`: the source no longer has what was copied, or the update, and the place has it."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,42 @@ def _compare_partition(
     for update_id in sorted(copies):
         if update_id in originals:
             yield from _compare_update(services, place, originals[update_id], copies[update_id], is_deep=is_deep)
-        elif reason := _why_extra(services.board, partition, update_id, history):
-            yield Difference(partition, update_id, EXTRA, reason)
+        else:
+            yield from _compare_extra(services, place, copies[update_id], history, is_deep=is_deep)
+
+
+def _compare_extra(
+    services: Services, place: Place, copy: Update, history: Sequence[Update | Skipped], *, is_deep: bool
+) -> Iterator[Difference]:
+    """Yield the difference of an update that is not valid at the source.
+
+    If the source has lost what it published, the place may have the last copy, which `repair` must not withdraw.
+    """
+    reason = _why_extra(services.board, copy.partition, copy.id, history)
+    with services.ledger.read() as connection:
+        row = updates.find(connection, copy.partition, copy.id)
+        replica = replicas.find(connection, place.name, copy.partition, copy.id)
+    is_lost = row is not None and row.state == updates.PUBLISHED and copy.id not in {each.id for each in history}
+    if reason and is_lost:
+        reason = "the source has lost it, and the place still has it: restore it there, or publish it again"
+        yield Difference(copy.partition, copy.id, DAMAGED, reason)
+    elif reason:
+        yield Difference(copy.partition, copy.id, EXTRA, reason)
+    elif is_deep and replica and (name := _changed_file(place, copy, replica)):
+        reason = f"{name} is not what was copied, and the source has pruned it"
+        yield Difference(copy.partition, copy.id, EXTRA, reason)
+
+
+def _changed_file(place: Place, copy: Update, replica: Replica) -> str | None:
+    """Return the first file of a copy that is not what was copied. Return None if all of them are."""
+    files = _by_name(copy)
+    for name in sorted(files.keys() | replica.files.keys()):
+        recorded = replica.files.get(name)
+        if recorded is None or name not in files or files[name].size != recorded.size:
+            return name
+        if digest_of(place.board, files[name].key, _go_on)[0].md5 != recorded.md5:
+            return name
+    return None
 
 
 def _why_extra(

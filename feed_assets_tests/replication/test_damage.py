@@ -15,7 +15,7 @@ from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSIN
 from feed_assets.replication.file_copies import PART, _are_equal, copy_file
 from feed_assets.replication.publication import CopyEnds
 from feed_assets.replication.turn import Turn
-from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, overwrite, place_on, visible, wired
+from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, history, overwrite, place_on, visible, wired
 
 LARGE = {"part-0.csv": b"1\n" * (PART // 2 + 5), "part-1.csv": b"id\n"}
 
@@ -186,6 +186,39 @@ def test_repair_never_replaces_a_good_copy_by_a_damaged_source(ends):
     ends.source.put(f"{update.path}/part-0.csv", b"id\n0\n")
     assert repaired(ends) == [DIFFERENT]
     assert visible(ends.place.board) == visible(ends.source)
+
+
+def test_repair_never_withdraws_what_the_source_has_lost(ends):
+    first, second = ends.publish(), ends.publish()
+    ends.replicate()
+    ends.source.sweep(first.path)
+    ends.source.sweep(second.path)
+    assert [(each.update_id, each.kind) for each in differences(ends)] == [(first.id, DAMAGED), (second.id, DAMAGED)]
+    with pytest.raises(CopyDamaged, match="the source has lost it"):
+        repaired(ends)
+    assert [*history(ends.place.board)] == [second.id, first.id]
+
+    for update in (first, second):  # They are restored from the place.
+        for file in [*ends.place.board.files(update.path)]:
+            ends.source.put(file.key, ends.place.board.get(file.key))
+    assert differences(ends) == []
+
+
+def test_damage_of_an_update_that_only_the_place_keeps_is_found_and_withdrawn(ends):
+    many = ends.with_place(keep=5)
+    first, second, third = many.publish(), many.publish(), many.publish()
+    many.replicate()
+    many.prune()
+    many.replicate()
+    assert differences(many) == []
+    overwrite(ends.place.board, f"{first.path}/part-0.csv", b"id\n0\n")
+    overwrite(ends.place.board, f"{second.path}/part-1.csv", b"id\n0\n")
+    found = differences(many)
+    assert [(each.update_id, each.kind) for each in found] == [(first.id, EXTRA), (second.id, EXTRA)]
+    assert "part-1.csv is not what was copied" in found[1].reason
+    assert differences(many, is_deep=False) == []
+    assert repaired(many) == [EXTRA, EXTRA]
+    assert [*history(ends.place.board)] == [third.id]
 
 
 def test_bits_that_change_at_rest_in_the_place_are_repaired(ends):
