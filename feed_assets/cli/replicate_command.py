@@ -1,6 +1,6 @@
 """`feed-assets replicate`: copies of datasets in other data centers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,8 +70,10 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
     views = list[CopiesView]()
     with ledger_of_settings(makes=False).read() as connection:
         for name in _names(place):
-            paused, health = turn.why_paused(connection, name), places_down.health(connection).get(name)
-            for each in overview(connection, name, settings().data_center(name).datasets, utc_now()):
+            paused, patterns = turn.why_paused(connection, name), settings().data_center(name).datasets
+            health, copies = places_down.health(connection).get(name), overview(connection, name, patterns, utc_now())
+            _warn_unmatched(name, patterns, [each.feed for each in copies])
+            for each in copies:
                 fields = {**vars(each), "feed": str(each.feed), "paused": paused, "down": health and health.why}
                 views.append(CopiesView.model_validate(fields))
     show(views, as_json, "" if views else "no dataset of a data center has an update yet")
@@ -248,9 +250,20 @@ def _differences(
     from feed_assets.replication.comparison import compare, feeds_of
 
     feeds = [Feed.parse(feed)] if feed else feeds_of(services, place)
+    if not feed:
+        _warn_unmatched(place.name, place.center.datasets, feeds)
     with progress() as doing:
         for each in announced(feeds, doing, "comparing"):
             yield from compare(services, place, [each], partition or None, is_deep=not quick)
+
+
+def _warn_unmatched(place: str, patterns: Iterable[str], feeds: Iterable[Feed]) -> None:
+    """Print each pattern without a feed, so that nobody takes a list without it for complete."""
+    from feed_assets.replication.places import unmatched
+
+    for each in unmatched(patterns, feeds):
+        text = f"no feed with an update matches the pattern {each!r} of the data center {place}"
+        echo(f"feed-assets: {text}: expected one such as shop/sales/v1.0, or shop/*", err=True)
 
 
 def _view(each: "Difference", repaired: str = "") -> DifferenceView:

@@ -70,6 +70,12 @@ def matches(feed: Feed, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(str(each), pattern) for each in {feed, without_rejects(feed)} for pattern in patterns)
 
 
+def unmatched(patterns: Iterable[str], feeds: Iterable[Feed]) -> list[str]:
+    """Return the patterns that match none of some feeds."""
+    names = [*feeds]
+    return [each for each in patterns if not any(matches(feed, [each]) for feed in names)]
+
+
 def without_rejects(feed: Feed) -> Feed:
     """Return the dataset of a feed of rejects. Return any other feed unchanged."""
     return Feed(feed.name.removesuffix(_REJECTS) or feed.name, feed.version)

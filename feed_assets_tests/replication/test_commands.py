@@ -129,6 +129,21 @@ def test_a_place_that_is_away_does_not_hold_the_others(place, monkeypatch):
     assert visible(place) is not None
 
 
+def test_a_pattern_that_matches_no_feed_is_named(place, monkeypatch):
+    centers = json.loads(os.environ["FEED_ASSETS_DATA_CENTERS"])
+    centers["b"]["datasets"] = ["shop/*", "shop/sales"]
+    monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", json.dumps(centers))
+    settings.cache_clear()
+    feed_assets("replicate", "run")
+    for words in (["ls"], ["verify", "b"]):
+        lines = CliRunner().invoke(app, ["replicate", *words]).stderr.splitlines()
+        assert [each for each in lines if "no feed with an update matches" in each] == [
+            "feed-assets: no feed with an update matches the pattern 'shop/sales' of the data center b: expected one "
+            "such as shop/sales/v1.0, or shop/*"
+        ]
+    assert "no feed" not in CliRunner().invoke(app, ["replicate", "verify", "b", str(SALES)]).stderr
+
+
 def test_a_place_that_is_no_longer_set_is_forgotten(place, monkeypatch):
     feed_assets("replicate", "run")
     assert "no longer there" in feed_assets("replicate", "forget", "b", error=InvalidName)
