@@ -4,6 +4,7 @@ Each message says what was found, what was expected, and what to do.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from feed_assets.core.message_words import LONGEST_REASON, without_middle
@@ -237,6 +238,14 @@ class OffsetsMissing(LoadFailed):
 
 class WarehouseTaken(FeedAssetsError):
     """Another loader has the lease of this warehouse."""
+
+
+class LeaseHeld(WarehouseTaken):
+    """Another loader had the lease before this one began. `last_sign` has its holder, and its last sign of life."""
+
+    def __init__(self, message: str, last_sign: tuple[str, datetime]) -> None:
+        super().__init__(message)
+        self.last_sign = last_sign
 
 
 class SpoolBroken(ServiceUnavailable):

@@ -10,7 +10,7 @@ from datetime import datetime
 from operator import index
 from typing import NamedTuple
 
-from feed_assets.core.errors import LoadFailed, WarehouseTaken
+from feed_assets.core.errors import LeaseHeld, LoadFailed, WarehouseTaken
 from feed_assets.core.limits import NAME_BYTES
 from feed_assets.core.sql_text import literal, quoted, storable
 from feed_assets.warehouse import loader_tables
@@ -141,7 +141,7 @@ def exists(connection: Connection, engine: Engine) -> bool:
 
 
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
-    """Take the lease if it is free, ours, or not renewed for `seconds`. Raise WarehouseTaken otherwise."""
+    """Take the lease if it is free, ours, or not renewed for `seconds`. Raise LeaseHeld otherwise."""
     connection.execute(_lease_of_nobody(engine))  # Somebody may have deleted the lease's row by hand.
     connection.execute(
         f"UPDATE {STATE}.lease SET holder = {literal(holder)}, seen_at = {engine.now} "
@@ -150,10 +150,11 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
     )
     current_holder, seen_at = _lease(connection)
     if current_holder != holder:
-        raise WarehouseTaken(
+        raise LeaseHeld(
             f"{current_holder[:_LONGEST_HOLDER]} loads this warehouse, and was last seen at "
             f"{seen_at:%Y-%m-%d %H:%M:%S%z}: expected only one loader. End this one, or the other; {seconds:g} s after "
-            "its last sign of life the warehouse is free."
+            "its last sign of life the warehouse is free.",
+            (current_holder, seen_at),
         )
 
 

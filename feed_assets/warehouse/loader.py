@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from feed_assets.core.errors import (
     FeedAssetsError,
+    LeaseHeld,
     LoadFailed,
     ServiceUnavailable,
     TableBusy,
@@ -94,16 +95,25 @@ def run(
 
     The loader calls `beat` while it loads, but not while it waits for a service.
 
-    For topics, `loading` must be a `Loading`. A test can control time by `stopping.wait` and `clock`. Raise
-    WarehouseTaken if another loader has the lease. If all tables have stopped, raise the error of the table that
-    stopped first.
+    If another loader has the lease, wait until the lease is over: a supervisor starts a loader again at once after a
+    kill. Raise WarehouseTaken if the other one gives a sign of life meanwhile, or takes the lease later.
+
+    For topics, `loading` must be a `Loading`. A test can control time by `stopping.wait` and `clock`. If all tables
+    have stopped, raise the error of the table that stopped first.
     """
-    lease_holder, pause = holder(), pauses[0]
+    lease_holder, pause, last_sign = holder(), pauses[0], None
     say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
     while not stopping.is_set():
         session = LoaderSession(loading, sources, lease_holder, clock)
         try:
             session.run(stopping, beat)
+        except LeaseHeld as error:
+            if last_sign not in (None, error.last_sign):
+                raise  # The other loader lives: it has given a sign of life since.
+            if last_sign is None:
+                say(f"warehouse {loading.name}: waits for the lease of a loader that may be gone: {error}")
+            last_sign = error.last_sign
+            stopping.wait(LOOK_SECONDS)
         except ServiceUnavailable as error:
             pause = pauses[0] if session.loads else pause
             say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}", level="warning")

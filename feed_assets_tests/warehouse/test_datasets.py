@@ -2,6 +2,8 @@
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from threading import Event
 from uuid import uuid4
 
 import pyarrow as pa
@@ -443,6 +445,47 @@ def test_a_second_dataset_loader_is_refused(target, dataset):
         load(target, dataset)
     with opened(target.engine) as connection:
         load_state.release(connection, "another")
+
+
+class Turns(Event):
+    """Stop event whose waits execute a function each, instead of waiting. The last one sets it."""
+
+    def __init__(self, *turns) -> None:
+        super().__init__()
+        self._turns = iter(turns)
+
+    def wait(self, timeout=None) -> bool:
+        next(self._turns, self.set)()
+        return self.is_set()
+
+
+def test_a_loader_started_again_waits_for_the_lease_of_the_killed_one(target, dataset, monkeypatch, capsys):
+    """A supervisor starts it at once. It ended with an error, so that a few restarts within 30 s were a failure."""
+    dataset.publish("1", row(1))
+    with opened(target.engine) as connection:
+        load_state.take(connection, target.engine, "the killed one", 30)
+    waits = []
+    over = partial(monkeypatch.setattr, loader, "LEASE_SECONDS", 0)
+    loader.run(
+        target, {dataset.name: dataset.published}, Turns(partial(waits.append, 1), partial(waits.append, 2), over)
+    )
+    check_table(target.engine, dataset)
+    assert waits == [1, 2]
+    assert capsys.readouterr().err.count("waits for the lease of a loader that may be gone: the killed one") == 1
+
+
+def test_a_loader_does_not_wait_for_the_lease_of_one_that_lives(target, dataset):
+    dataset.publish("1", row(1))
+
+    def renew() -> None:
+        with opened(target.engine) as connection:
+            load_state.renew(connection, target.engine, "another")
+
+    with opened(target.engine) as connection:
+        load_state.take(connection, target.engine, "another", 30)
+    with pytest.raises(WarehouseTaken, match="another loads this warehouse"):
+        loader.run(target, {dataset.name: dataset.published}, Turns(renew))
+    assert state_rows(target.engine, dataset) == {}
 
 
 def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, monkeypatch):
