@@ -101,7 +101,7 @@ class _Ours:
 
     def count(self) -> int:
         """Return the number of rows."""
-        return _count(self.engine, '"bench.clicks"')
+        return _count(self.engine, self.engine.table(NAME))
 
 
 class _Bare:

@@ -7,10 +7,8 @@ partition is revoked, its unsignalled messages are dropped, because its next own
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from time import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
@@ -24,6 +22,7 @@ from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, signalling
 from feed_assets.kafka.read_notes import ReadNote
+from feed_assets.kafka.read_progress import Counts, ReadProgress
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topic_reader import message_of
@@ -49,20 +48,6 @@ PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, and the longest wait. Each further failure doubles the wait."""
 
 
-@dataclass
-class Counts:
-    """Numbers of messages, chunks and dead letters since the last progress line."""
-
-    messages: int = 0
-    chunks: int = 0
-    dead_letters: int = 0
-
-    def add(self, signal: Signal) -> None:
-        """Count a signalled chunk."""
-        self.chunks += 1
-        self.dead_letters += signal.dead_letters
-
-
 def run(
     chunking: Chunking,
     topics: Mapping[str, Topic],
@@ -80,9 +65,9 @@ def run(
     SignalsLost, MessageUnreadable or SignalRefused. Raise these errors when `stopping` is set, or at once if no other
     partition is read and none crashes its reader.
     """
-    pause = pauses[0]
+    pause, progress = pauses[0], ReadProgress()
     while not stopping.is_set():
-        session = ConnectorSession(chunking, topics, stopping, beat, note)
+        session = ConnectorSession(chunking, topics, stopping, beat=beat, note=note, progress=progress)
         try:
             session.run()
         except ServiceUnavailable as error:
@@ -106,14 +91,16 @@ class ConnectorSession:
         stopping: Event,
         beat: Beat = no_beat,
         note: ReadNote | None = None,
+        progress: ReadProgress | None = None,
     ) -> None:
+        self._progress = progress or ReadProgress()
         self._chunking, self._topics, self._stopping = chunking, topics, stopping
         self._beat, self._crash_note = beat, note
         self._open: dict[PartitionOfTopic, PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
-        self.has_signalled, self._signalled_at = False, 0.0
+        self.has_signalled = False
         self._lookups, self._lookups_since = Counter[str](), chunking.clock()
         self._extra_seconds = defaultdict[str, float](float)
         self._paused = set[PartitionOfTopic]()
@@ -159,7 +146,7 @@ class ConnectorSession:
             "partitions": len(self._open),
             "partitions_set_aside": len(self._aside),
             "messages_behind": sum(self._behind(consumer).values()),
-            "last_signal_timestamp_seconds": self._signalled_at,
+            **self._progress.figures,
         }
 
     def _join_again(self, consumer: Consumer) -> None:
@@ -179,7 +166,8 @@ class ConnectorSession:
         elif partition is not None:
             self._counts.messages += 1
             lookups, costly, began = self._chunking.schemas.lookups, partition.costly, self._chunking.clock()
-            self._note(consumer, partition, partition.take(message_of(received)))
+            self._progress.take(partition.place, message := message_of(received))
+            self._note(consumer, partition, partition.take(message))
             lookups = self._chunking.schemas.lookups - lookups
             if lookups or partition.costly > costly:
                 self._count_extra(consumer, partition.place, lookups, self._chunking.clock() - began)
@@ -218,6 +206,7 @@ class ConnectorSession:
         place = partition.place
         self._set_aside(place, error)
         self._open.pop(place).drop()
+        self._progress.drop(place)
         consumer.pause([TopicPartition(*place)])
         self._end_without_work()
 
@@ -232,8 +221,9 @@ class ConnectorSession:
         """Count a partition's signals. Leave the partition if the broker refuses one, or if its topic was recreated."""
         try:
             for each in signals:
-                self.has_signalled, self._signalled_at = True, time()
+                self.has_signalled = True
                 self._counts.add(each)
+                self._progress.add(partition.place, each)
         except (LogTrimmed, SignalRefused) as error:
             self._leave(consumer, partition, error)
 
@@ -302,8 +292,9 @@ class ConnectorSession:
 
     def _drop(self) -> None:
         self._aside.clear()
-        for each in self._open.values():
+        for place, each in self._open.items():
             each.drop()
+            self._progress.drop(place)
         self._open.clear()
 
     def _say(self, consumer: Consumer, now: float) -> None:

@@ -23,6 +23,7 @@ from feed_assets.ledger.updates import UpdateRow
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.load import LoadContext, TableChange
+from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
@@ -86,7 +87,7 @@ class DatasetTable:
         self._place = LoadContext(target.engine, of.board, holder, target.warehouse.deleted_days)
         self._missing: dict[Partition, float] = {}
         self.name = str(of.feed)
-        self.loads = 0
+        self.loads, self.progress = 0, LoadProgress()
 
     @property
     def waiting(self) -> int:

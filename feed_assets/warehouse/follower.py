@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from feed_assets.warehouse.load import TableChange
+from feed_assets.warehouse.load_progress import LoadProgress
 
 
 class Follower(Protocol):
@@ -12,6 +13,8 @@ class Follower(Protocol):
     name: str
     loads: int
     """Number of committed loads."""
+    progress: LoadProgress
+    """Figures of a topic's table. A dataset has none."""
 
     @property
     def waiting(self) -> int:

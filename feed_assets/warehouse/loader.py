@@ -33,6 +33,7 @@ from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
 from feed_assets.warehouse.follower import Follower
 from feed_assets.warehouse.lease import RENEW_SECONDS
+from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
@@ -199,7 +200,13 @@ class LoaderSession:
 
     def _figures(self) -> Figures:
         """Return the numbers for the loader's heartbeat. A time of 0 means that nothing was loaded yet."""
+        topics = [each.progress for each in self._tables.values()]
+        last = max(topics, key=lambda each: each.loaded_at, default=LoadProgress())
         return {
+            "loads_total": self.loads,
+            "records_total": sum(each.records for each in topics),
+            "load_latency_seconds": last.latency,
+            "unloaded_since_timestamp_seconds": min([each.since for each in topics if each.since], default=0.0),
             "tables": len(self._sources),
             "tables_stopped": len(self._stopped),
             "chunks_waiting": sum(each.waiting for each in self._tables.values()),

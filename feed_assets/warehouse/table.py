@@ -25,6 +25,7 @@ from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.load import LoadContext, TableChange, change, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
+from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Shape, shape_of
 from feed_assets.warehouse.statements import STATE
@@ -55,7 +56,7 @@ class TopicTable:
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._after = {number: each.signal_offset for number, each in state.positions.items()}
         self._is_anew = self._has_said_nothing = self._is_within = False
-        self.loads = 0
+        self.loads, self.progress = 0, LoadProgress()
 
     @property
     def waiting(self) -> int:
@@ -113,7 +114,8 @@ class TopicTable:
             self._refuse_another(signal)
             position = self._state.positions.get(partition)
             if position is None or signal.next_offset > position.next_offset:
-                self._buffer.add(Signalled(signal, message.offset + 1), now)
+                self._buffer.add(signalled := Signalled(signal, message.offset + 1), now)
+                self.progress.add(signalled, message.moment / 1000)
         self._after = page.after
         if page.is_complete:  # If the topic was recreated, its signals have raised an error above.
             self._refuse_beyond()
@@ -189,6 +191,7 @@ class TopicTable:
                 return False
             except NotMigratable as error:
                 raise NotMigratable(f"{self.name}: {error} {self._anew()} {_without(due[0])}") from error
+            self.progress.commit(due[:count])
             due = due[count:]
             self.loads += 1
         return True
@@ -211,6 +214,7 @@ class TopicTable:
         say(f"warehouse {self._loading.name}: reads the signals of {self.name} from their beginning: {error}")
         self._is_anew, self._after = True, {}
         self._buffer.signals.clear()
+        self.progress.clear()
 
     def _shape_of(self, schema_id: int | None) -> Shape | None:
         """Return the shape of a schema's rows. Return None for None, the schema of a group with only tombstones."""

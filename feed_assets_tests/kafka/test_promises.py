@@ -29,7 +29,7 @@ def test_pauses_get_longer_until_something_was_signalled(monkeypatch):
                 self.set()
 
     class Failing:
-        def __init__(self, *_):
+        def __init__(self, *_, **__):
             self.has_signalled = signalled[len(pauses)]
 
         def run(self):

@@ -98,6 +98,11 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
     assert ended == []
     assert (figures["tables"], figures["tables_stopped"], connector.figures["partitions"]) == (1, 0, 1)
     assert min(figures["last_load_timestamp_seconds"], connector.figures["last_signal_timestamp_seconds"]) >= began
+    assert (figures["records_total"], connector.figures["messages_total"]) == (24, 24)
+    assert connector.figures["chunks_total"] >= figures["loads_total"] >= 2
+    waited = figures["unloaded_since_timestamp_seconds"], connector.figures["unsignalled_since_timestamp_seconds"]
+    assert waited == (0, 0), "all is signalled and loaded"
+    assert 0 < max(figures["load_latency_seconds"], connector.figures["signal_latency_seconds"]) < time() - began
     assert re.search(r"warehouse main: 1 table, in \d+ s [12] loads?; \d chunks wait", capsys.readouterr().err)
     assert load(loading, world) == 0
 
