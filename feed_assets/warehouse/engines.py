@@ -251,10 +251,14 @@ class Engine(ABC):
 
 
 class ColumnGrowth(NamedTuple):
-    """A statement, and a query that returns rows as long as the statement is still needed."""
+    """A statement, and a query that returns rows as long as the statement is still needed.
+
+    `otherwise` are statements for one transaction, which do the same if the warehouse refuses the statement.
+    """
 
     needed: str
     statement: str
+    otherwise: tuple[str, ...] = ()
 
 
 def comment(table: str, column: Column) -> Iterator[str]:

@@ -132,7 +132,7 @@ def load(
         table_change = _changes(place.engine, topic, ready.state, ready.shapes)
         after = replace(table_change.state, positions=positions, topic_id=topic_id)
         with place.engine.open() as connection:
-            grow(place.engine, connection, topic, state, ready.state)
+            grow(place.engine, connection, topic, holder=place.holder, state=state, longer=ready.state)
             connection.execute("BEGIN")
             load_state.renew(connection, place.engine, place.holder)
             if load_state.read(connection, topic).positions != state.positions:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
+from feed_assets.core.errors import LoadFailed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_files, statements
-from feed_assets.warehouse.engines import Connection, Engine, Findings, RefusedRow
+from feed_assets.warehouse.engines import ColumnGrowth, Connection, Engine, Findings, RefusedRow
+from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import grown
@@ -47,7 +49,9 @@ def readied(
     return Ready(state, fitted, load_files.batches(board, topic, storable), refused)
 
 
-def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:
+def grow(
+    engine: Engine, connection: Connection, topic: str, *, holder: str, state: TopicState, longer: TopicState
+) -> None:
     """Lengthen a table's text columns now, if the warehouse cannot do so in the load's transaction.
 
     The load stores the new lengths in the state tables later. After a kill in between, a column may be longer than the
@@ -57,7 +61,22 @@ def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, 
         return
     for each in statements.grow(engine, topic, state.shape, longer.shape):
         if connection.execute(each.needed):
-            connection.execute(each.statement)
+            with kept(engine, holder):
+                _grow(connection, each)
+
+
+def _grow(connection: Connection, growth: ColumnGrowth) -> None:
+    """Lengthen a column. If the warehouse refuses, replace the column in one transaction, which reads the whole table.
+
+    A kill in it changes nothing. A view on the column stops it, and the table, until the view is dropped.
+    """
+    try:
+        connection.execute(growth.statement)
+    except LoadFailed:
+        if not growth.otherwise:
+            raise
+        for statement in ("BEGIN", *growth.otherwise, "COMMIT"):
+            connection.execute(statement)
 
 
 def _fitted(

@@ -150,6 +150,7 @@ class Redshift(Engine):
         yield ColumnGrowth(
             f"SELECT 1 FROM information_schema.columns WHERE {where} AND {column_condition} AND {shorter}",
             f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE {self.type_of(column.kind)}",
+            tuple(self._replaced(table, column, quoted(column.name))),
         )
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
@@ -159,8 +160,15 @@ class Redshift(Engine):
         yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
 
     def column(self, column: Column) -> str:
-        """Return the definition of a column: only its name and type."""
-        return f"{quoted(column.name)} {self.type_of(column.kind)}"
+        """Return the definition of a column: its name and type, and for a text its encoding.
+
+        Redshift refuses to lengthen a column whose encoding it has chosen itself to be BYTEDICT, RUNLENGTH, TEXT255 or
+        TEXT32K. One column with an encoding turns this choice off for the whole table.
+        """
+        return f"{quoted(column.name)} {self._encoded(column.kind)}"
+
+    def _encoded(self, kind: Kind) -> str:
+        return f"{self.type_of(kind)}{' ENCODE zstd' if kind.name == 'text' else ''}"
 
     def add(self, table: str, column: Column) -> Iterator[str]:
         """Yield statements that add a column, and update existing rows to its default."""
@@ -173,7 +181,12 @@ class Redshift(Engine):
         name = quoted(column.name)
         text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # Redshift cannot cast a boolean.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
-        yield f"ALTER TABLE {table} ADD COLUMN {_WIDENED} {self.type_of(column.kind)}"
+        yield from self._replaced(table, column, value)
+
+    def _replaced(self, table: str, column: Column, value: str) -> Iterator[str]:
+        """Yield statements that replace a column by one of another type, which is the last one of the table."""
+        name = quoted(column.name)
+        yield f"ALTER TABLE {table} ADD COLUMN {_WIDENED} {self._encoded(column.kind)}"
         yield f"UPDATE {table} SET {_WIDENED} = {value}"
         yield f"ALTER TABLE {table} DROP COLUMN {name}"
         yield f"ALTER TABLE {table} RENAME COLUMN {_WIDENED} TO {name}"
@@ -230,7 +243,9 @@ class _RedshiftConnection:
             for each in columnar.copied(table, columns, batch, source):
                 self.execute(each)
             return
-        form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''} TIMEFORMAT 'auto'"
+        # Without TIMEFORMAT: the documented default is YYYY-MM-DD HH:MI:SSOF, with microseconds in SS. For 'auto', no
+        # form with microseconds and an offset is documented.
+        form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''}"
         self.execute(f"COPY {table} ({names}) {source} {form} COMPUPDATE OFF STATUPDATE OFF")
         self.execute(f"UPDATE {table} SET {PARTITION} = {batch.partition} WHERE {PARTITION} IS NULL")
 

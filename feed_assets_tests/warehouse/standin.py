@@ -23,7 +23,7 @@ ROLE = "arn:aws:iam::123456789012:role/reads-chunks"
 _COPY = re.compile(
     r"""COPY (?P<table>"[^"]+") (?P<columns>\(.*\)) FROM '(?P<manifest>(?:[^']|'')+)' """
     r"""IAM_ROLE '(?P<role>arn:aws:iam::[^']+)' MANIFEST CSV NULL AS '(?P<null>[^']+)' IGNOREHEADER 1"""
-    r"""(?P<gzip> GZIP)? TIMEFORMAT 'auto' COMPUPDATE OFF STATUPDATE OFF"""
+    r"""(?P<gzip> GZIP)? COMPUPDATE OFF STATUPDATE OFF"""
 )
 _COPY_COLUMNAR = re.compile(
     r"""COPY (?P<table>"[^"]+") FROM '(?P<manifest>(?:[^']|'')+)' IAM_ROLE '(?P<role>arn:aws:iam::[^']+)' """
@@ -45,6 +45,7 @@ _COLUMNAR = {
     "timestamp[us, tz=UTC]": "timestamp without time zone",
     "string": "varchar_65535",
 }
+_NOT_IN_POSTGRESQL = (exp.PrimaryKeyColumnConstraint, exp.EncodeColumnConstraint)
 _JSONB = exp.DataType.build("jsonb", dialect="postgres")
 
 
@@ -66,6 +67,7 @@ class StandIn(Redshift):
 def prepare(url: str) -> None:
     """Make the types of a database: a text of so many bytes at most is one of its own."""
     with psycopg.connect(url.replace("redshift:", "postgresql:", 1), autocommit=True) as opened:
+        opened.execute("CREATE TABLE encodings (place text, name text, encoding text, PRIMARY KEY (place, name))")
         for length in (36, *LENGTHS):
             check = f"CHECK (octet_length(VALUE) <= {length})"
             opened.execute(f"CREATE DOMAIN varchar_{length} AS varchar({length}) {check}".encode())
@@ -94,14 +96,48 @@ class _Driver:
         if isinstance(found, exp.Copy):
             return self._copy(statement)
         is_within = self._opened.info.transaction_status != TransactionStatus.IDLE
-        if said := refused(found, is_within):
+        if said := refused(found, is_within) or self._refused_encoding(found):
             raise redshift_connector.ProgrammingError({"S": "ERROR", "C": "0A000", "M": said})
         try:
             self._cursor = self._opened.execute(translated(found).encode())
         except psycopg.Error as error:
             raise redshift_connector.ProgrammingError({"C": error.sqlstate, "M": f"{error} ({statement})"}) from error
         self.description = self._cursor.description
+        self._note_encodings(found)
         return None
+
+    def _refused_encoding(self, found: exp.Expression) -> str:
+        """Return why a column cannot be lengthened: "You can't alter a column with compression encodings BYTEDICT,
+        RUNLENGTH, TEXT255, or TEXT32K" (https://docs.aws.amazon.com/redshift/latest/dg/r_ALTER_TABLE.html).
+        """
+        altered = found.find(exp.AlterColumn) if isinstance(found, exp.Alter) else None
+        if altered is None:
+            return ""
+        place = [_place(found.this), altered.this.name.lower()]
+        rows = self._opened.execute("SELECT encoding FROM encodings WHERE place = %s AND name = %s", place).fetchall()
+        bad = [each for (each,) in rows if each in ("bytedict", "runlength", "text255", "text32k")]
+        return f"column has the encoding {bad[0]}, which cannot be altered" if bad else ""
+
+    def _note_encodings(self, found: exp.Expression) -> None:
+        """Note each column's encoding, in the transaction of the statement.
+
+        A text without one gets the worst that ENCODE AUTO may choose
+        (https://docs.aws.amazon.com/redshift/latest/dg/c_Compression_encodings.html).
+        """
+        if not isinstance(found, exp.Create | exp.Alter):
+            return
+        place = _place(found.find(exp.Table))
+        for each in found.find_all(exp.ColumnDef):
+            told = each.find(exp.EncodeColumnConstraint)
+            is_text = each.kind is not None and each.kind.this == exp.DataType.Type.VARCHAR
+            encoding = told.name.lower() if told else "text255" if is_text else "az64"
+            name = each.name.lower()
+            self._opened.execute("DELETE FROM encodings WHERE place = %s AND name = %s", [place, name])
+            self._opened.execute("INSERT INTO encodings VALUES (%s, %s, %s)", [place, name, encoding])
+        for each in found.find_all(exp.RenameColumn):
+            old, new = each.this.name.lower(), each.args["to"].name.lower()
+            self._opened.execute("DELETE FROM encodings WHERE place = %s AND name = %s", [place, new])
+            self._opened.execute("UPDATE encodings SET name = %s WHERE place = %s AND name = %s", [new, place, old])
 
     def fetchall(self) -> list[Any]:
         return [[*each] for each in self._cursor.fetchall()]
@@ -167,20 +203,32 @@ def parsed(statement: str) -> exp.Expression:
     return found
 
 
+def _place(table: Any) -> str:
+    return f"{table.db}.{table.name}".lower()
+
+
 def refused(found: exp.Expression, is_within: bool) -> str:
     """Return why Redshift would refuse it, or an empty result."""
+    # https://docs.aws.amazon.com/redshift/latest/dg/r_TRUNCATE.html: it commits the transaction in which it is run.
     if isinstance(found, exp.TruncateTable):
         return "TRUNCATE would end the transaction"
+    # https://docs.aws.amazon.com/redshift/latest/dg/c_unsupported-postgresql-features.html
     if found.find(exp.OnConflict, exp.Returning, exp.Index):
         return "syntax error: ON CONFLICT, RETURNING, INDEX"
+    # https://docs.aws.amazon.com/redshift/latest/dg/r_SELECT_list.html: DISTINCT has no ON.
     if any(each.args.get("on") for each in found.find_all(exp.Distinct)):
         return "SELECT DISTINCT ON is not supported"
+    # https://docs.aws.amazon.com/redshift/latest/dg/r_DELETE.html: the table has no alias.
     if isinstance(found, exp.Delete) and found.this.alias:
         return "syntax error: DELETE has no alias"
     return _refused_alter(found, is_within) if isinstance(found, exp.Alter) else ""
 
 
 def _refused_alter(found: exp.Alter, is_within: bool) -> str:
+    """Return what https://docs.aws.amazon.com/redshift/latest/dg/r_ALTER_TABLE.html refuses.
+
+    A statement has one change. Only the size of a VARCHAR can be altered, and not inside a transaction block.
+    """
     actions = found.args["actions"]
     if len(actions) > 1:
         return "ALTER TABLE does one thing at a time"
@@ -201,7 +249,7 @@ def _translated(node: exp.Expression) -> exp.Expression | None:
     match node:
         case exp.DistStyleProperty() | exp.SortKeyProperty() | exp.PrimaryKey() | exp.PrimaryKeyColumnConstraint():
             return None
-        case exp.ColumnConstraint() if isinstance(node.args["kind"], exp.PrimaryKeyColumnConstraint):
+        case exp.ColumnConstraint() if isinstance(node.args["kind"], _NOT_IN_POSTGRESQL):
             return None
         case exp.Identifier():
             return exp.to_identifier(node.this.lower(), quoted=node.args.get("quoted"))

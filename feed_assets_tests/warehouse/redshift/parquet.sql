@@ -7,7 +7,7 @@ UPDATE feed_assets.lease SET seen_at = GETDATE() WHERE holder = 'the test';
 SELECT 1 FROM feed_assets.lease WHERE holder = 'the test';
 SELECT schema_id, left(shape, 1048576), topic_id FROM feed_assets.tables WHERE topic = 'shop.returns';
 SELECT topic_partition, next_offset, signal_offset FROM feed_assets.positions WHERE topic = 'shop.returns';
-CREATE TABLE "shop.returns" ("id" bigint, "text" varchar(256), "amount" numeric(9, 2), "tags" super, "raw" varbyte(32767), "token" varchar(36), "is_new" boolean, "count" integer, _partition integer NOT NULL, _offset bigint NOT NULL) DISTSTYLE EVEN SORTKEY (_partition, _offset);
+CREATE TABLE "shop.returns" ("id" bigint, "text" varchar(256) ENCODE zstd, "amount" numeric(9, 2), "tags" super, "raw" varbyte(32767), "token" varchar(36), "is_new" boolean, "count" integer, _partition integer NOT NULL, _offset bigint NOT NULL) DISTSTYLE EVEN SORTKEY (_partition, _offset);
 COMMENT ON COLUMN "shop.returns"."text" IS 'what it''s about';
 CREATE TABLE feed_assets_deleted."shop.returns" ("id" bigint, _partition integer NOT NULL, _offset bigint NOT NULL, _deleted_at timestamptz NOT NULL) DISTSTYLE EVEN SORTKEY (_partition, _offset);
 CREATE TEMP TABLE "feed_assets staging" (_operation varchar(65535), _partition integer, _offset bigint, "id" bigint, "text" varchar(256), "amount" varchar(65535), "tags" varchar(65535), "raw" varchar(65535), "token" varchar(36), "is_new" boolean, "count" integer DEFAULT CAST('1' AS integer));
