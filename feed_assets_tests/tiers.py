@@ -214,6 +214,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "test_how_to.py",
         "test_tutorials.py",
         "warehouse/test_chain.py",
+        "warehouse/test_conflicts.py",
         "warehouse/test_command_datasets.py::test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere",
         "warehouse/test_datasets_killed.py",
         "warehouse/test_killed.py",

@@ -13,6 +13,7 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load_graph, open_services
 from feed_assets.cli.show import Below, View, show
 from feed_assets.cli.terminal import echo
+from feed_assets.cli.warehouse_refused import refused
 from feed_assets.core.errors import FeedAssetsError, InvalidName, ServiceUnavailable
 from feed_assets.heartbeats import Heartbeat
 from feed_assets.home import say
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.target import Target
 
 app = typer.Typer(help="Load chunks of Kafka topics, and datasets, into tables of a warehouse.", no_args_is_help=True)
+app.command()(refused)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A warehouse of FEED_ASSETS_WAREHOUSES.")]
 Topics = Annotated[
@@ -103,12 +105,16 @@ def load(
     name: Name,
     topics: Topics = None,
     once: Annotated[bool, typer.Option("--once", help="Load what is there now, then exit.")] = False,
+    refuse: Annotated[
+        bool, typer.Option("--refuse", help="Refuse rows that a topic's table cannot take, whatever is declared.")
+    ] = False,
     module: Module = None,
 ) -> None:
     """Load chunks of topics and rows of datasets until Ctrl-C or SIGTERM. Run one process for each warehouse."""
     from feed_assets.warehouse import loader
 
     sources = _table_sources(module, name, topics or [])
+    sources = _refusing(sources) if refuse else sources
     with _target(name, sources) as target:
         if once:
             say(f"warehouse {name}: {loader.counted(loader.once(target, sources), 'load')}")
@@ -229,6 +235,17 @@ def _table_sources(module: str | None, warehouse: str, names: list[str]) -> "Tab
         services = open_services(graph, makes=False)
         sources |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
     return sources
+
+
+def _refusing(sources: "TableSources") -> "TableSources":
+    """Return the topics and datasets, where topics refuse rows that would stop their table."""
+    from feed_assets.core.topics import Topic
+
+    refusing = {"conflicts": "refuse"}
+    return {
+        name: each.model_copy(update=refusing if each.conflicts == "stop" else {}) if isinstance(each, Topic) else each
+        for name, each in sources.items()
+    }
 
 
 def _print(changes: list[ChangeView], as_json: bool) -> None:

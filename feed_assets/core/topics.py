@@ -21,6 +21,9 @@ KeyFormat = Literal["avro", "string", "int", "long", "uuid", "json"]
 ChunkFormat = Literal["csv", "parquet"]
 """File formats of chunks."""
 
+Conflicts = Literal["stop", "refuse"]
+"""Choices for rows that a warehouse table cannot take: a key from a second partition, or a field of another type."""
+
 MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
 
@@ -59,6 +62,7 @@ class Topic(BaseModel):
         values: The format of values: Avro with a registry, or JSON with the declared `columns`.
         columns: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys.
+        conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,6 +76,7 @@ class Topic(BaseModel):
     values: ValueFormat = "avro"
     columns: Annotated[str | None, AfterValidator(_columns)] = None
     keys: KeyFormat = "avro"
+    conflicts: Conflicts = "stop"
 
     @model_validator(mode="after")
     def _check_formats(self) -> Self:

@@ -21,8 +21,9 @@ from feed_assets.ledger import compacted_partitions, log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.updates import UpdateRow
 from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse.conflicts import TableChange
 from feed_assets.warehouse.dataset_state import Mark
-from feed_assets.warehouse.load import LoadContext, TableChange
+from feed_assets.warehouse.load import LoadContext
 from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target

@@ -17,7 +17,7 @@ from feed_assets.core.errors import InvalidShape, LoadFailed, TableBusy, Warehou
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.home import refuse_others_folder
 from feed_assets.warehouse.chunk_rows import rows_of
-from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
+from feed_assets.warehouse.engines import IS_ANOTHERS, MOST_OF_A_ROW, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
@@ -110,7 +110,14 @@ class DuckDB(Engine):
 
     def is_wrong(self, text: str, kind: Kind) -> str:
         """Return the SQL condition that a text is not a valid value of a column type, by DuckDB's own cast."""
+        if kind.name == "bytes":
+            return f"NOT regexp_full_match({text}, '([0-9a-f]{{2}})*')"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
+
+    def row_json(self, texts: Mapping[str, str], /) -> str:
+        """Return SQL for a JSON object of texts."""
+        pairs = ", ".join(f"{literal(name)}, CAST({each} AS varchar)" for name, each in texts.items())
+        return f"left(CAST(json_object({pairs}) AS varchar), {MOST_OF_A_ROW})"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
         """Return no conditions, because no row of a chunk is too large for DuckDB."""

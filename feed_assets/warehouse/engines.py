@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from copy import copy
+from typing import Any, NamedTuple, Protocol, Self
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import literal, quoted, storable
@@ -27,9 +28,12 @@ TYPES = {
 }
 """The SQL types of our kinds of columns, except decimals."""
 
-_AS_TEXT = frozenset({"json", "decimal", "bytes"})
+AS_TEXT = frozenset({"json", "decimal", "bytes"})
 """Kinds that the staging table has as text, because a chunk may have texts that the warehouse cannot convert."""
 
+
+MOST_OF_A_ROW = 16_000
+"""The most characters of a refused row's JSON. In UTF-8 they fit into a text column of any warehouse."""
 
 IS_ANOTHERS = "No load has created this table: rename it, or drop it."
 """Advice if a table that is not ours has the name of one of our tables."""
@@ -105,8 +109,17 @@ class Engine(ABC):
     reads_chunks: bool = False
     """True if the warehouse reads chunks directly from S3. Otherwise this machine sends its copies."""
 
+    stages_text: bool = False
+    """True if the staging table has every column as text, so that each value is checked by itself."""
+
     def __init__(self, url: str) -> None:
         self._url = url
+
+    def staging_text(self) -> Self:
+        """Return the same warehouse, with a staging table of texts: slower, and no value of a chunk breaks its copy."""
+        careful = copy(self)
+        careful.stages_text = True
+        return careful
 
     @property
     def now(self) -> str:
@@ -152,6 +165,10 @@ class Engine(ABC):
     def is_wrong(self, text: str, kind: Kind) -> str:
         """Return the SQL condition that a text is not a valid value of a column type in this warehouse."""
 
+    def row_json(self, _texts: Mapping[str, str], /) -> str:
+        """Return SQL for a JSON object of texts: an expression by name. The default is NULL: the chunk has the row."""
+        return "NULL"
+
     @abstractmethod
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
         """Yield SQL conditions under which a staged row cannot be stored, each with its reason."""
@@ -177,7 +194,7 @@ class Engine(ABC):
 
     def staged(self, kind: Kind) -> str:
         """Return the type of a kind in the staging table."""
-        return self.text if kind.name in _AS_TEXT else self.type_of(kind)
+        return self.text if self.stages_text or kind.name in AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
         """Return SQL that converts an expression to a kind of value.
@@ -244,7 +261,7 @@ class Engine(ABC):
     def rejections(self, shape: Shape) -> Iterator[tuple[str, str]]:
         """Yield SQL conditions under which a staged row is refused, each with its reason."""
         for each in shape.columns:
-            if each.kind.name in ("json", "decimal"):
+            if each.kind.name in ("json", "decimal") or (self.stages_text and each.kind.name != "text"):
                 wrong = self.is_wrong(quoted(each.name), each.kind)
                 yield wrong, f"{each.name} is not a valid {self.type_of(each.kind)}"
         yield from self.limits(shape)

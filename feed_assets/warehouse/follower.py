@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from feed_assets.warehouse.load import TableChange
+from feed_assets.warehouse.conflicts import TableChange
 from feed_assets.warehouse.load_progress import LoadProgress
 
 

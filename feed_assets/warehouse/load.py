@@ -14,19 +14,23 @@ from feed_assets.core.errors import (
     InvalidSetting,
     InvalidShape,
     KeyStrayed,
+    LoadFailed,
     OffsetsMissing,
     WarehouseUnavailable,
 )
 from feed_assets.core.message_words import excerpt
+from feed_assets.core.sql_text import quoted
+from feed_assets.core.topics import Conflicts
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import load_files, load_state, statements
+from feed_assets.warehouse import load_files, load_state, refused_rows, statements
+from feed_assets.warehouse.conflicts import Refusal, Refusals, change
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.load_state import Position, TopicState
-from feed_assets.warehouse.migrations import loosened, migrate, places
-from feed_assets.warehouse.ready import Shapes, grow, readied
+from feed_assets.warehouse.migrations import places
+from feed_assets.warehouse.ready import Ready, Shapes, grow, readied
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
 
 ShapeOf = Callable[[int | None], Shape | None]
@@ -41,6 +45,8 @@ class LoadContext:
     board: Blackboard
     holder: str
     deleted_days: float
+    conflicts: Conflicts = "stop"
+    """The choice for rows that the table cannot take."""
 
     def __post_init__(self) -> None:
         if self.engine.reads_chunks and not self.board.url.startswith("s3://"):
@@ -50,60 +56,27 @@ class LoadContext:
             )
 
 
-class TableChange(NamedTuple):
-    """A change of a table that must come before rows of a schema are merged: its statements, and the state after it."""
-
-    statements: tuple[str, ...]
-    state: TopicState
-
-
-def change(engine: Engine, table: str, state: TopicState, schema_id: int | None, shape: Shape | None) -> TableChange:
-    """Return the change that a table needs before rows of a schema are loaded.
-
-    The table is created, migrated to a newer schema, or widened for an older schema. Raise InvalidShape or
-    NotMigratable if that is impossible.
-    """
-    if schema_id is None or shape is None:
-        return TableChange((), state)
-    if state.shape is None or state.schema_id is None:
-        engine.check(table, shape)
-        created = tuple(statements.create(engine, table, shape))
-        _check_copied(engine, len(created), shape)
-        return TableChange(created, replace(state, schema_id=schema_id, shape=shape))
-    is_newer = schema_id > state.schema_id
-    steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
-    places(merged, shape)
-    engine.check(table, merged)
-    altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
-    _check_copied(engine, len(altered), state.shape, merged)
-    return TableChange(tuple(altered), replace(state, schema_id=max(schema_id, state.schema_id), shape=merged))
-
-
-def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:
-    """Raise InvalidShape if `count` statements would copy too many columns of a table with these shapes."""
-    columns, most = max(len(each.columns) for each in shapes), engine.most_copied_columns
-    if most is not None and count * columns > most:
-        raise InvalidShape(
-            f"the change of the table takes {count:,} statements, each for all {columns:,} columns: expected at most "
-            f"{most // columns:,} statements, because this warehouse keeps the columns of each in memory. Change fewer "
-            "fields at once, give the table fewer columns or comments, or make it anew."
-        )
-
-
-def fitting(engine: Engine, table: str, state: TopicState, groups: Sequence[LoadGroup], shape_of: ShapeOf) -> int:
+def fitting(
+    engine: Engine,
+    table: str,
+    state: TopicState,
+    groups: Sequence[LoadGroup],
+    shape_of: ShapeOf,
+    conflicts: Conflicts = "stop",
+) -> int:
     """Return how many of the first groups fit into one transaction.
 
     Only the first group may change the table: in the changed table, each later group is stored as if it were loaded
     alone. Raise the error of the first group if it cannot be loaded. A later group with an error does not fit.
     """
     first = groups[0]
-    state = change(engine, table, state, first.schema_id, shape_of(first.schema_id)).state
+    state = change(engine, table, state, first.schema_id, shape_of(first.schema_id), conflicts=conflicts).state
     fit = {first.schema_id}
     for count, each in enumerate(groups):
         if each.schema_id in fit:
             continue
         try:
-            changed = change(engine, table, state, each.schema_id, shape_of(each.schema_id))
+            changed = change(engine, table, state, each.schema_id, shape_of(each.schema_id), conflicts=conflicts)
         except FeedAssetsError:
             return count  # The next load raises it.
         if changed.statements or changed.state.shape != state.shape:
@@ -125,41 +98,74 @@ def load(
     signals = [each for group in groups for each in group.signals]
     positions, topic_id = _positions(topic, state, signals), signals[0].signal.topic_id
     shapes = {each.schema_id: shape_of(each.schema_id) for each in groups}
+    refused = _changes(place, topic, state, shapes).refusals
+    shapes |= {None: None} if refused else {}  # For chunks with only tombstones, which are in groups of any schema.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
-            copies = load_files.fetch(place.board, groups, folder)
+            copies = load_files.fetch(place.board, groups, folder, refused)
             ready = readied(place.engine, place.board, topic, state=state, shapes=shapes, copies=copies)
-        table_change = _changes(place.engine, topic, ready.state, ready.shapes)
-        after = replace(table_change.state, positions=positions, topic_id=topic_id)
-        with place.engine.open() as connection:
-            grow(place.engine, connection, topic, holder=place.holder, state=state, longer=ready.state)
-            connection.execute("BEGIN")
-            load_state.renew(connection, place.engine, place.holder)
-            if load_state.read(connection, topic).positions != state.positions:
-                raise WarehouseUnavailable(
-                    f"{topic} was loaded by another process meanwhile. The next attempt continues after that load."
-                )
-            for each in table_change.statements:
-                connection.execute(each)
-            load_state.refuse(connection, place.engine, topic, ready.refused)
-            if after.shape is not None and ready.batches:
-                _Rows(place, connection, topic, after.shape).merge(ready.batches, ready.shapes)
-            load_state.write(connection, place.engine, topic, state, after)
-            if place.engine.reads_chunks:
-                load_files.check_unchanged(place.board, copies)
-            load_state.renew(connection, place.engine, place.holder)
-            connection.execute("COMMIT")
+        changes = _changes(place, topic, ready.state, ready.shapes)
+        after = replace(changes.state, positions=positions, topic_id=topic_id)
+        try:
+            _commit(place, topic, before=state, after=after, ready=ready, changes=changes)
+        except LoadFailed:
+            if place.conflicts == "stop":
+                raise
+            # The first attempt is fast, and does not find all rows that it fails for. The second one refuses each.
+            careful = replace(place, engine=place.engine.staging_text())
+            _commit(careful, topic, before=state, after=after, ready=ready, changes=changes)
     return after
 
 
-def _changes(engine: Engine, table: str, state: TopicState, shapes: Shapes) -> TableChange:
+class _Changes(NamedTuple):
+    """The statements that change a table for the schemas of a load, the state after them, and refused schemas."""
+
+    statements: tuple[str, ...]
+    state: TopicState
+    refusals: Refusals
+
+
+def _commit(
+    place: LoadContext,
+    topic: str,
+    *,
+    before: TopicState,
+    after: TopicState,
+    ready: Ready,
+    changes: _Changes,
+) -> None:
+    """Change the table, merge the rows and move the positions, in one transaction."""
+    engine = place.engine
+    with engine.open() as connection:
+        grow(engine, connection, topic, holder=place.holder, state=before, longer=ready.state)
+        connection.execute("BEGIN")
+        load_state.renew(connection, engine, place.holder)
+        if load_state.read(connection, topic).positions != before.positions:
+            raise WarehouseUnavailable(
+                f"{topic} was loaded by another process meanwhile. The next attempt continues after that load."
+            )
+        for each in changes.statements:
+            connection.execute(each)
+        refused_rows.refuse(connection, engine, topic, ready.refused)
+        if after.shape is not None and ready.batches:
+            _Rows(place, connection, topic, after.shape).merge(ready.batches, ready.shapes, changes.refusals)
+        load_state.write(connection, engine, topic, before, after)
+        if engine.reads_chunks:
+            load_files.check_unchanged(place.board, ready.copies)
+        load_state.renew(connection, engine, place.holder)
+        connection.execute("COMMIT")
+
+
+def _changes(place: LoadContext, table: str, state: TopicState, shapes: Shapes) -> _Changes:
     """Return the table's changes for schemas in order, as one. Raise InvalidShape or NotMigratable."""
-    all_statements = list[str]()
+    all_statements, refusals = list[str](), dict[int | None, Refusal]()
     for schema_id, shape in shapes.items():
-        changed = change(engine, table, state, schema_id, shape)
+        changed = change(place.engine, table, state, schema_id, shape, conflicts=place.conflicts)
         all_statements += changed.statements
         state = changed.state
-    return TableChange(tuple(all_statements), state)
+        if changed.refusal:
+            refusals[schema_id] = changed.refusal
+    return _Changes(tuple(all_statements), state, refusals)
 
 
 def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
@@ -190,6 +196,16 @@ def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
     return {**columns, **(places(table, shape) if shape else {})}
 
 
+def _refused_destinations(table: Shape, refusal: Refusal) -> Mapping[str, str]:
+    """Return the names of the table's columns for the files of a refused schema: only those that a delete needs."""
+    return {each: each for each in (OPERATION, OFFSET, *(table.key if refusal.has_key else ()))}
+
+
+def _order(refusal: Refusal | None) -> int:
+    """Return the order of staging: refused rows without a key, other refused rows, all others."""
+    return 2 if refusal is None else int(refusal.has_key)
+
+
 class _Rows:
     """The steps that bring the rows of a load through the staging table into their table."""
 
@@ -197,10 +213,12 @@ class _Rows:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
-    def merge(self, batches: Sequence[ChunkGroup], shapes: Shapes) -> None:
+    def merge(self, batches: Sequence[ChunkGroup], shapes: Shapes, refusals: Refusals) -> None:
         """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
-        self._stage(batches, shapes)
+        self._stage(batches, shapes, refusals)
         self._run(statements.refuse(self._engine, self._table, self._shape))
+        if self._engine.stages_text:
+            self._run(statements.refuse_strays(self._engine, self._table, self._shape))
         if len({each.partition for each in batches}) > 1:  # Check this before DuckDB deletes the older rows.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
@@ -212,27 +230,41 @@ class _Rows:
         for each in texts:
             self._connection.execute(each)
 
-    def _stage(self, batches: Sequence[ChunkGroup], shapes: Shapes) -> None:
-        """Copy the rows of the chunks into a new staging table. Columns that the table lacks are staged as ignored."""
+    def _stage(self, batches: Sequence[ChunkGroup], shapes: Shapes, refusals: Refusals) -> None:
+        """Copy the rows of the chunks into a new staging table. Columns that the table lacks are staged as ignored.
+
+        Rows of refused schemas come first, and are recorded at once. Of these only deletes remain in the staging table.
+        """
         text = self._engine.text
         types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
         types |= {OPERATION: text, OFFSET: "bigint"}
-        columns = {each.schema_id: self._staged_columns(batches, shapes[each.schema_id]) for each in batches}
+        columns = {
+            each.schema_id: self._staged_columns(batches, shapes[each.schema_id], refusals.get(each.schema_id))
+            for each in batches
+        }
         ignored = {columns[each.schema_id][name] for each in batches for name in each.columns} - types.keys()
         self._run([statements.stage(self._engine, self._shape, sorted(ignored))])
-        for batch in batches:
-            column_by_name = columns[batch.schema_id]
-            if absent := {*self._shape.key} - {column_by_name[each] for each in batch.columns}:
+        for batch in sorted(batches, key=lambda each: _order(refusals.get(each.schema_id))):
+            column_by_name, refusal = columns[batch.schema_id], refusals.get(batch.schema_id)
+            has_key = refusal is None or refusal.has_key
+            if has_key and (absent := {*self._shape.key} - {column_by_name[each] for each in batch.columns}):
                 raise InvalidShape(
                     f"the chunks of {self._table} have no column {min(absent)}, which is part of its key."
                 )
             typed = {column_by_name[each]: types.get(column_by_name[each], text) for each in batch.columns}
             self._connection.copy(statements.STAGING, typed, batch)
+            if refusal:
+                wrong = f"{OPERATION} <> 'delete'" if refusal.has_key else "true"
+                fields = [each for each in batch.columns if each not in (OPERATION, OFFSET)]
+                texts = {each: quoted(column_by_name[each]) for each in fields}
+                self._run(statements.refuse_rows(self._engine, self._table, wrong, refusal.reason, texts))
 
-    def _staged_columns(self, batches: Sequence[ChunkGroup], shape: Shape | None) -> dict[str, str]:
+    def _staged_columns(
+        self, batches: Sequence[ChunkGroup], shape: Shape | None, refusal: Refusal | None
+    ) -> dict[str, str]:
         """Return the staging column for each column of the files, if the rows have a shape."""
         names = sorted({name for each in batches for name in each.columns})
-        destinations = _destinations(self._shape, shape)
+        destinations = _refused_destinations(self._shape, refusal) if refusal else _destinations(self._shape, shape)
         return {name: destinations.get(name, f"column {number} of the files") for number, name in enumerate(names)}
 
     def _make_way(self, quoted_table: str) -> None:
@@ -270,6 +302,5 @@ class _Rows:
             key_text = excerpt(", ".join(f"{name} {value!r}" for name, value in named))
             raise KeyStrayed(
                 f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, otherwise "
-                "the newest row is unknown. Produce a key to one partition; if the topic got more partitions, make the "
-                "table anew."
+                "the newest row is unknown. Produce a key to one partition."
             )

@@ -124,16 +124,20 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
     return json.dumps({"entries": entries}, indent=1).encode()
 
 
-def fetch(board: Blackboard, groups: Sequence[LoadGroup], folder: Path) -> list[Copy]:
+def fetch(
+    board: Blackboard, groups: Sequence[LoadGroup], folder: Path, refused: Collection[int | None] = ()
+) -> list[Copy]:
     """Copy the chunks of groups to a local folder. Each signal announces one chunk.
 
-    Raise ChunkBroken if a chunk differs from its signal.
+    A chunk with only tombstones gets its group's schema, unless that is one of the `refused` schemas. Raise ChunkBroken
+    if a chunk differs from its signal.
     """
-    pairs = [(group.schema_id, each.signal) for group in groups for each in group.signals if each.signal.path]
-    schema_ids, signals = [schema_id for schema_id, _ in pairs], [signal for _, signal in pairs]
+    signals = [(group.schema_id, each.signal) for group in groups for each in group.signals if each.signal.path]
+    pairs = [(signal.schema_id if schema_id in refused else schema_id, signal) for schema_id, signal in signals]
+    schema_ids, announced = [schema_id for schema_id, _ in pairs], [signal for _, signal in pairs]
     targets = [folder / str(number) for number in range(len(pairs))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [*pool.map(partial(_fetched, board), schema_ids, signals, targets)]
+        return [*pool.map(partial(_fetched, board), schema_ids, announced, targets)]
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:

@@ -1,10 +1,10 @@
 """State of a warehouse's tables, stored in the warehouse. It changes in the same transaction as the tables' rows.
 
 `positions` has the offset up to which each topic partition is loaded. `tables` has each topic's schema and shape.
-`lease` has the loader that may write. `refused` has the places of rows that the warehouse could not store.
+`lease` has the loader that may write. `refused` has the rows that the warehouse could not store.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import index
@@ -14,13 +14,10 @@ from feed_assets.core.errors import LeaseHeld, LoadFailed, WarehouseTaken
 from feed_assets.core.limits import NAME_BYTES
 from feed_assets.core.sql_text import literal, quoted, storable
 from feed_assets.warehouse import loader_tables
-from feed_assets.warehouse.engines import Connection, Engine, RefusedRow
+from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.loader_tables import LoaderTable
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
-
-_REFUSED_AT_ONCE = 1000
-"""The most rows that one statement inserts into `refused`."""
 
 _MOST_OF_A_PROBLEM = 16_000
 """The most characters of a problem: in UTF-8 they fit into a text column of any warehouse."""
@@ -103,6 +100,7 @@ _TABLES = (
             "refused_at timestamptz NOT NULL",
         ),
         ("PRIMARY KEY (topic, topic_partition, topic_offset)",),
+        later=("row_json {text}",),
     ),
 )
 
@@ -122,6 +120,7 @@ def prepare(connection: Connection, engine: Engine) -> None:
     if not exists(connection, engine):
         loader_tables.refuse_planted(connection, engine)
         _create(connection, engine)
+    loader_tables.add_later(connection, engine, _TABLES)
     loader_tables.refuse_planted(connection, engine)  # Another role may have created the tables just before us.
 
 
@@ -252,23 +251,6 @@ def write(connection: Connection, engine: Engine, topic: str, before: TopicState
         ]
         connection.execute(f"DELETE FROM {STATE}.positions WHERE {where}")
         connection.execute(f"INSERT INTO {STATE}.positions VALUES {', '.join(rows)}")
-
-
-def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[RefusedRow]) -> None:
-    """Store the places and reasons of rows that the warehouse could not store."""
-    for at in range(0, len(rows), _REFUSED_AT_ONCE):
-        page = rows[at : at + _REFUSED_AT_ONCE]
-        for partition in {each.partition for each in page}:
-            offsets = ", ".join(str(each.offset) for each in page if each.partition == partition)
-            connection.execute(
-                f"DELETE FROM {STATE}.refused WHERE topic = {literal(topic)} AND topic_partition = {partition} "
-                f"AND topic_offset IN ({offsets})"
-            )
-        values = [
-            f"({literal(topic)}, {each.partition}, {each.offset}, {literal(each.reason)}, {engine.now})"
-            for each in page
-        ]
-        connection.execute(f"INSERT INTO {STATE}.refused VALUES {', '.join(values)}")
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:

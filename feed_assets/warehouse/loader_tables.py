@@ -36,17 +36,28 @@ class LoaderTable(NamedTuple):
     name: str
     columns: Sequence[str]
     clauses: Sequence[str] = ()
+    later: Sequence[str] = ()
+    """Columns that an earlier version did not create. A loader adds them; readers need none of them."""
 
     def create(self, engine: Engine, begin: str = "CREATE TABLE") -> str:
         """Return the statement that creates the table."""
-        definitions = ", ".join([*self.columns, *self.clauses]).format(text=engine.text)
+        definitions = ", ".join([*self.columns, *self.later, *self.clauses]).format(text=engine.text)
         return f"{begin} {STATE}.{self.name} ({definitions})"
 
     @property
     def form(self) -> str:
         """Return the expected kind, columns and types of the table, in the same form as `_forms`."""
-        columns = [each.format(text="text").split()[:2] for each in self.columns]
-        return f"BASE TABLE ({', '.join(map(' '.join, columns))})"
+        return _form([*self.columns, *self.later])
+
+    @property
+    def first_form(self) -> str:
+        """Return the form that an earlier version created."""
+        return _form(self.columns)
+
+
+def _form(columns: Sequence[str]) -> str:
+    named = [each.format(text="text").split()[:2] for each in columns]
+    return f"BASE TABLE ({', '.join(map(' '.join, named))})"
 
 
 def exist(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> bool:
@@ -60,10 +71,19 @@ def exist(connection: Connection, engine: Engine, tables: Sequence[LoaderTable])
         return False
     for each in tables:
         form = forms.get(each.name, "no such table, or no right to use it")
-        if form != each.form:
+        if form not in (each.form, each.first_form):
             raise altered(each.name, form, each.form, _RESTORE)
     _refuse(engine.planted(connection, False))
     return True
+
+
+def add_later(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> None:
+    """Add the columns that an earlier version did not create."""
+    forms = _forms(connection)
+    for each in tables:
+        if forms.get(each.name) != each.form:
+            for column in each.later:
+                connection.execute(f"ALTER TABLE {STATE}.{each.name} ADD COLUMN {column.format(text=engine.text)}")
 
 
 def _forms(connection: Connection) -> dict[str, str]:

@@ -15,7 +15,7 @@ from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, Ta
 from feed_assets.core.message_words import LONGEST_REASON
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.engines import IS_ANOTHERS, Connection, Engine
+from feed_assets.warehouse.engines import AS_TEXT, IS_ANOTHERS, MOST_OF_A_ROW, Connection, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.parquet_lines import line_files
 from feed_assets.warehouse.postgresql_owners import planted_by_others
@@ -166,11 +166,18 @@ class PostgreSQL(Engine):
 
         PostgreSQL's own function decides. It exists since version 16.
         """
+        if kind.name == "bytes":
+            return f"{text} !~ '^([0-9a-f]{{2}})*$'"
         return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
+
+    def row_json(self, texts: Mapping[str, str], /) -> str:
+        """Return SQL for a JSON object of texts. Arrays have no limit, while a function takes 100 arguments."""
+        names, values = ", ".join(map(literal, texts)), ", ".join(f"CAST({each} AS text)" for each in texts.values())
+        return f"left(CAST(json_object(ARRAY[{names}]::text[], ARRAY[{values}]::text[]) AS text), {MOST_OF_A_ROW})"
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
         """Yield the condition for a key that the index cannot store."""
-        texts = [each for each in shape.key_columns if self.staged(each.kind) == "text"]
+        texts = [each for each in shape.key_columns if each.kind.name in {"text", *AS_TEXT}]
         if texts:
             other_bytes = _OTHER_BYTES * (len(shape.key) - len(texts))
             text_bytes = " + ".join(

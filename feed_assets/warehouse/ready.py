@@ -26,13 +26,14 @@ class Ready(NamedTuple):
     """Input of a load: the table's state, the shapes and batches of the rows to load, and the refused rows.
 
     In `state`, the text columns are long enough for the rows. `shapes` are by schema id. The shape of rows that are
-    only tombstones is None.
+    only tombstones is None. `copies` are all chunks as they were copied.
     """
 
     state: TopicState
     shapes: Shapes
     batches: Sequence[ChunkGroup]
     refused: Sequence[RefusedRow]
+    copies: Sequence[Copy]
 
 
 def readied(
@@ -46,7 +47,7 @@ def readied(
         state, fitted[schema_id] = _fitted(engine, state, shape, findings)
         storable += _held(board, topic, of_schema, findings)
         refused += chain(*findings.refused.values())
-    return Ready(state, fitted, load_files.batches(board, topic, storable), refused)
+    return Ready(state, fitted, load_files.batches(board, topic, storable), refused, copies)
 
 
 def grow(

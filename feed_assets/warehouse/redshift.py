@@ -90,6 +90,8 @@ class Redshift(Engine):
         """
         if kind.name == "json":
             return f"NOT CAN_JSON_PARSE({text})"
+        if kind.name == "bytes":
+            return f"{text} !~ '^([0-9a-f][0-9a-f])*$'"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,10 @@ from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import File, Update
 from feed_assets.feeds import read
 from feed_assets.warehouse import dataset_state, load_files, load_state, statements
+from feed_assets.warehouse.conflicts import TableChange, change
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
-from feed_assets.warehouse.load import LoadContext, TableChange, change
+from feed_assets.warehouse.load import LoadContext
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import places

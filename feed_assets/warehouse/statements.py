@@ -4,7 +4,7 @@ Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2
 table, highest offset of each key, delete from the target, drop deletes, insert the rest.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import ColumnGrowth, Engine, comment
@@ -22,6 +22,9 @@ from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, PARTITIO
 
 STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Our own schemas: for the state tables, and for each table's deleted keys."""
+
+REFUSED_PLACE = "topic, topic_partition, topic_offset, reason, refused_at"
+"""The columns of a refused row's place and reason."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
 """Temporary tables: all rows of the files, and each key's newest row. No topic's name contains a blank."""
@@ -117,16 +120,45 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
-    """Yield statements that delete staged rows that the warehouse cannot store, and record their places and reasons."""
+    """Yield statements that delete staged rows that the warehouse cannot store, and record each with its reason."""
+    names = {each.name: quoted(each.name) for each in shape.columns}
     for wrong, reason in engine.rejections(shape):
-        place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
-        is_known = (
-            f"SELECT 1 FROM {STATE}.refused r WHERE r.topic = {literal(topic)} "
-            f"AND r.topic_partition = s.{PARTITION} AND r.topic_offset = s.{OFFSET}"
-        )
-        rows = f"SELECT DISTINCT {place} FROM {STAGING} s WHERE ({wrong}) AND NOT EXISTS ({is_known})"
-        yield f"INSERT INTO {STATE}.refused {rows}"
-        yield f"DELETE FROM {STAGING} WHERE {wrong}"
+        yield from refuse_rows(engine, topic, wrong, reason, names)
+
+
+def refuse_strays(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
+    """Yield statements that refuse staged rows of keys that have come from another partition before.
+
+    If only staged rows have the key, the lowest partition keeps it.
+    """
+    names = {each.name: quoted(each.name) for each in shape.columns}
+    reason = "its key has come from another partition, so nobody knows which row is the newer one"
+    keys = {each.name: engine.value(f"{STAGING}.{quoted(each.name)}", each.kind) for each in shape.key_columns}
+    for table in (engine.table(topic), deleted_of(topic)):
+        has_same_key = " AND ".join(f"t.{quoted(name)} = {value}" for name, value in keys.items())
+        is_stray = f"EXISTS (SELECT 1 FROM {table} t WHERE {has_same_key} AND t.{PARTITION} <> {STAGING}.{PARTITION})"
+        yield from refuse_rows(engine, topic, is_stray, reason, names)
+    staged_keys = {each.name: engine.value(f"t.{quoted(each.name)}", each.kind) for each in shape.key_columns}
+    has_same_key = " AND ".join(f"{staged_keys[name]} = {value}" for name, value in keys.items())
+    is_stray = f"EXISTS (SELECT 1 FROM {STAGING} t WHERE {has_same_key} AND t.{PARTITION} < {STAGING}.{PARTITION})"
+    yield from refuse_rows(engine, topic, is_stray, reason, names)
+
+
+def refuse_rows(engine: Engine, topic: str, wrong: str, reason: str, texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield statements that delete the staged rows with a condition, and record them.
+
+    Overlapping chunks may have a row twice, so rows are grouped by their place.
+    """
+    place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
+    row = engine.row_json(texts)
+    named, value = ("", "") if row == "NULL" else (", row_json", f", max({row})")
+    is_known = (
+        f"SELECT 1 FROM {STATE}.refused r WHERE r.topic = {literal(topic)} "
+        f"AND r.topic_partition = {STAGING}.{PARTITION} AND r.topic_offset = {STAGING}.{OFFSET}"
+    )
+    rows = f"{STAGING} WHERE ({wrong}) AND NOT EXISTS ({is_known}) GROUP BY {PARTITION}, {OFFSET}"
+    yield f"INSERT INTO {STATE}.refused ({REFUSED_PLACE}{named}) SELECT {place}{value} FROM {rows}"
+    yield f"DELETE FROM {STAGING} WHERE {wrong}"
 
 
 def strays_among(shape: Shape) -> str:

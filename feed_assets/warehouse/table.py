@@ -7,6 +7,7 @@ from math import inf
 from feed_assets.core.errors import (
     InvalidEvent,
     InvalidShape,
+    KeyStrayed,
     LoadFailed,
     LogTrimmed,
     NotMigratable,
@@ -23,7 +24,8 @@ from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables
-from feed_assets.warehouse.load import LoadContext, TableChange, change, fitting, load
+from feed_assets.warehouse.conflicts import TableChange, change
+from feed_assets.warehouse.load import LoadContext, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
@@ -52,7 +54,8 @@ class TopicTable:
 
     def __init__(self, loading: Loading, holder: str, name: str, topic: Topic, state: TopicState) -> None:
         self._loading, self.name, self._topic, self._state = loading, name, topic, state
-        self._place = LoadContext(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
+        days = loading.warehouse.deleted_days
+        self._place = LoadContext(loading.engine, loading.board, holder, days, topic.conflicts)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._after = {number: each.signal_offset for number, each in state.positions.items()}
         self._is_anew = self._has_said_nothing = self._is_within = False
@@ -84,8 +87,9 @@ class TopicTable:
             pass
         state = self._state
         for each in runs(self._buffer.signals):
+            shape = self._shape_of(each.schema_id)
             table_change = change(
-                self._loading.engine, self.name, state, each.schema_id, self._shape_of(each.schema_id)
+                self._loading.engine, self.name, state, each.schema_id, shape, conflicts=self._topic.conflicts
             )
             state = table_change.state
             if table_change.statements:
@@ -184,13 +188,19 @@ class TopicTable:
         """
         while due:
             try:
-                count = fitting(self._place.engine, self.name, self._state, due, self._shape_of)
+                count = fitting(
+                    self._place.engine, self.name, self._state, due, self._shape_of, conflicts=self._topic.conflicts
+                )
                 self._state = load(self._place, self.name, self._state, due[:count], self._shape_of)
             except OffsetsMissing as error:
                 self._begin_anew(error)
                 return False
-            except NotMigratable as error:
-                raise NotMigratable(f"{self.name}: {error} {self._anew()} {_without(due[0])}") from error
+            except (NotMigratable, KeyStrayed) as error:
+                raise type(error)(f"{self.name}: {error} {self._anew()} {self._without()}") from error
+            except LoadFailed as error:
+                if type(error) is not LoadFailed or self._topic.conflicts != "stop":
+                    raise
+                raise LoadFailed(f"{error} If the value of a row is the cause: {self._without()}") from error
             self.progress.commit(due[:count])
             due = due[count:]
             self.loads += 1
@@ -203,6 +213,14 @@ class TopicTable:
         """
         command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
         return f"`{command}` makes the table anew, with only these and later rows."
+
+    def _without(self) -> str:
+        """Return the advice to continue without the rows that the table cannot take."""
+        command = f"feed-assets warehouse load {self._loading.name} {self.name} --once --refuse"
+        return (
+            f"`{command}` continues without the rows that it cannot take: they are in {STATE}.refused. With "
+            "conflicts='refuse' the topic always does so."
+        )
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
         """Arrange that all signals are read again from the beginning, because their topic may have been recreated.
@@ -227,10 +245,3 @@ class TopicTable:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
             ) from error
-
-
-def _without(run: LoadGroup) -> str:
-    """Return the advice to continue without the chunks of a group."""
-    nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
-    offsets = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
-    return f"To continue without these rows, set next_offset in feed_assets.positions to {offsets}."

@@ -242,6 +242,7 @@ WRONG: dict[str, Any] = {
     "kafka_topic.keys": "varchar",
     "kafka_topic.format": "orc",
     "kafka_topic.gzip": "yes",
+    "kafka_topic.conflicts": "ignore",
     "kafka_topic.lag": "5%",
     "kafka_topic.cadence": "0 6 * * *",
     "kafka_topic.description": 1,

@@ -8,6 +8,7 @@ from typing import Any
 
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
+from feed_assets.core.topics import Conflicts
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
@@ -58,6 +59,7 @@ def killed_at(
     at: int | str,
     is_after: bool = False,
     is_wrong: bool = False,
+    conflicts: Conflicts = "stop",
 ) -> None:
     """Load new chunks, and be killed before or after a statement, given by its number or its beginning."""
     engine = engine_of(url)
@@ -68,7 +70,7 @@ def killed_at(
     if is_wrong:
         loads._Rows.merge = committed(loads._Rows.merge)
     counting(type(connection), at, is_after)
-    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7)
+    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7, conflicts)
     load_signals(place, name, known, new, lambda schema_id: shapes.get(schema_id or 0))
 
 

@@ -151,6 +151,32 @@ def test_a_reset_table_restarts_where_a_schema_stopped_it(world, monkeypatch, ca
     assert json.loads(say("state", "main", "--json"))[0]["problem"] is None
 
 
+def test_a_stopped_table_continues_by_a_command_and_its_refused_rows_are_shown_and_dropped(world, monkeypatch, capsys):
+    def say(*arguments, code=0):
+        return " ".join(run_warehouse(monkeypatch, capsys, *arguments, code=code).split())
+
+    world.produce(3)
+    world.run_until_done()
+    say("load", "main", "--once", "-m", module(world))
+    assert say("refused", "main") == "no rows are refused"
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.flush(30)
+    world.run_until_done()
+    command = f"warehouse load main {world.name} --once --refuse"
+    assert command in say("load", "main", "--once", "-m", module(world), code=1)
+    say(*command.split()[1:], "-m", module(world))
+    (row,) = json.loads(say("refused", "main", world.name, "--json"))
+    assert (row["topic"], row["partition"], row["offset"]) == (world.name, 0, 3)
+    assert "n was bigint and is boolean" in row["reason"]
+    assert json.loads(row["row"]) == {"id": "k1", "n": "true"}
+    (state,) = json.loads(say("state", "main", "--json"))
+    assert (state["next_offset"], state["refused"], state["problem"]) == (4, 1, None)
+    assert "name it" in say("refused", "main", "--drop", "--apply", code=1)
+    assert "add --apply to drop the rows" in say("refused", "main", world.name, "--drop")
+    assert "1 rows are dropped" in say("refused", "main", world.name, "--drop", "--apply")
+    assert say("refused", "main", world.name) == "no rows are refused"
+
+
 def test_a_table_is_not_reset_while_a_loader_runs(world, monkeypatch, capsys):
     world.produce(3)
     world.run_until_done()

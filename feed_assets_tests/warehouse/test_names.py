@@ -12,7 +12,8 @@ from feed_assets.kafka.chunk_files import signalled_key
 from feed_assets.kafka.messages import OFFSET, OPERATION
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import load_state
-from feed_assets.warehouse.load import change, load
+from feed_assets.warehouse.conflicts import change
+from feed_assets.warehouse.load import load
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Shape

@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import avro
 from feed_assets.warehouse import migrations, shapes
-from feed_assets.warehouse.load import change
+from feed_assets.warehouse.conflicts import change
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import MOST_COLUMNS, TEXT, Column, Kind, Shape, shape_of
 from feed_assets.warehouse.target import engine_of

@@ -42,7 +42,7 @@ def load_signals(
     """Load signals in as few transactions as the loader does. Return the table's state after them."""
     groups = [*runs(signals)]
     while groups:
-        count = fitting(place.engine, name, state, groups, shape_of)
+        count = fitting(place.engine, name, state, groups, shape_of, conflicts=place.conflicts)
         state = load(place, name, state, groups[:count], shape_of)
         groups = groups[count:]
     return state

@@ -16,6 +16,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import (
     TOPIC_NAME,
     ChunkFormat,
+    Conflicts,
     KeyFormat,
     Topic,
     ValueFormat,
@@ -43,6 +44,7 @@ def kafka_topic(
     keys: KeyFormat = "avro",
     format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
+    conflicts: Conflicts = "stop",
     lag: Annotated[int, Field(ge=1)] | None = None,
     counts: TopicCounts | None = None,
     cadence: Cadence | None = None,
@@ -69,6 +71,9 @@ def kafka_topic(
         keys: The format of keys: `avro`, one of Kafka's own serializers (`string`, `int`, `long`, `uuid`), or `json`.
         format: The file format of chunks: `csv` or `parquet`.
         gzip: True if chunks in CSV are compressed with gzip.
+        conflicts: What warehouse tables of the topic do with rows that they cannot take: a key from a second partition,
+            or a field of an incompatible type. `stop` stops the table until a person decides. `refuse` records the rows
+            in `feed_assets.refused`, and the table continues.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
@@ -98,6 +103,7 @@ def kafka_topic(
         keys=keys,
         format=format,
         gzip=gzip,
+        conflicts=conflicts,
     )
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
     check_cadence(feed, cadence, partitions_def)

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from feed_assets.core.cadence import Cadence
-from feed_assets.core.topics import ChunkFormat, KeyFormat, ValueFormat
+from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, ValueFormat
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
 from feed_assets.orchestration.execute.yaml_models import DeclaredComponent, placed
@@ -29,6 +29,7 @@ class TopicModel(BaseModel):
     keys: KeyFormat = "avro"
     format: ChunkFormat = "csv"
     gzip: bool = False
+    conflicts: Conflicts = "stop"
     lag: int | None = None
     counts: TopicCounts | None = None
     cadence: Cadence | None = None

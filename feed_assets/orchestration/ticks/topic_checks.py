@@ -145,8 +145,9 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
     if not (refused := sum(each.refused for each in states)):
         return ""
     return (
-        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. The table feed_assets.refused "
-        "there has the offset and the reason of each. Delete the rows there once they are handled."
+        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. `feed-assets warehouse refused "
+        f"{loaded.warehouse} {loaded.name}` shows the offset, reason and content of each. Once they are handled, add "
+        "--drop --apply."
     )
 
 

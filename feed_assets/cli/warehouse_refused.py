@@ -1,0 +1,65 @@
+"""`feed-assets warehouse refused`: the rows that a warehouse's tables have refused."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.show import Below, View, show
+from feed_assets.core.errors import InvalidName
+from feed_assets.home import say
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.warehouse.engines import Engine
+
+
+class RefusedView(View):
+    """A refused message by its place, with the reason, and its row as JSON."""
+
+    topic: str
+    partition: int
+    offset: int
+    refused_at: datetime | None
+    reason: Annotated[str, Below]
+    row: Annotated[str | None, Below]
+    """The chunk's texts by column name, up to 16,000 characters. Redshift's rows have none: the chunk has them."""
+
+
+def refused(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A warehouse of FEED_ASSETS_WAREHOUSES.")],
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="A topic; by default all.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Print up to this number of rows.")] = 100,
+    drop: Annotated[bool, typer.Option("--drop", help="Count the topic's rows as handled: delete them there.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Without --apply, --drop deletes nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show rows that a table could not take, newest first: their place, the reason, and the row.
+
+    They are open until --drop --apply, and so is the alert `not_loaded:<table>`.
+    """
+    from feed_assets.warehouse import load_state, refused_rows
+
+    now, engine = datetime.now(UTC), _engine(name)
+    if drop and table is None:
+        raise InvalidName("--drop deletes the refused rows of one table: name it.")
+    if why := engine.absence():
+        show([], as_json, f"nothing was loaded into {name} yet: {why}")
+        return
+    with engine.open() as connection:
+        if not load_state.exists(connection, engine):
+            show([], as_json, f"nothing was loaded into {name} yet")
+            return
+        rows = refused_rows.newest(connection, table, limit)
+        count = refused_rows.drop(connection, table, now) if drop and apply and table else 0
+    show([*RefusedView.each(rows)], as_json, "" if rows else "no rows are refused")
+    if drop:
+        say(f"warehouse {name}: {f'{count:,} rows are dropped' if apply else 'add --apply to drop the rows'}")
+
+
+def _engine(name: str) -> "Engine":
+    from feed_assets.warehouse.target import engine_of
+
+    place = settings().warehouse(name)
+    return engine_of(place.url.get_secret_value(), place.iam_role, name)

@@ -1,0 +1,92 @@
+"""Changes of a table that a schema needs, and the choice for a schema that the table cannot take."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from feed_assets.core.errors import InvalidShape, NotMigratable
+from feed_assets.core.topics import Conflicts
+from feed_assets.warehouse import statements
+from feed_assets.warehouse.engines import Engine
+from feed_assets.warehouse.load_state import TopicState
+from feed_assets.warehouse.migrations import loosened, migrate, places, widens
+from feed_assets.warehouse.shapes import Shape
+
+
+class Refusal(NamedTuple):
+    """Why the table refuses the rows of a schema. With `has_key`, it still follows the deletes among them."""
+
+    reason: str
+    has_key: bool
+
+
+class TableChange(NamedTuple):
+    """A change of a table that must come before rows of a schema are merged: its statements, and the state after it.
+
+    With a refusal, the table stays as it is, and the rows are recorded as refused.
+    """
+
+    statements: tuple[str, ...]
+    state: TopicState
+    refusal: Refusal | None = None
+
+
+Refusals = Mapping[int | None, Refusal]
+"""The refusals of a load's schemas, by schema id."""
+
+
+def change(
+    engine: Engine,
+    table: str,
+    state: TopicState,
+    schema_id: int | None,
+    shape: Shape | None,
+    conflicts: Conflicts = "stop",
+) -> TableChange:
+    """Return the change that a table needs before rows of a schema are loaded.
+
+    The table is created, migrated to a newer schema, or widened for an older schema. If that is impossible, raise
+    InvalidShape or NotMigratable, or return a refusal if `conflicts` says so. A table's first schema, and another key,
+    are never refused: then every row would be.
+    """
+    try:
+        return _changed(engine, table, state, schema_id, shape)
+    except (InvalidShape, NotMigratable) as error:
+        if conflicts == "stop" or state.shape is None or shape is None or state.shape.key != shape.key:
+            raise
+        reason = str(error).partition(". The table is ")[0]
+        return TableChange((), state, Refusal(f"the schema {schema_id}: {reason}", _has_key(state.shape, shape)))
+
+
+def _has_key(table: Shape, shape: Shape) -> bool:
+    """Return whether the table's key columns can store the key of a refused schema."""
+    pairs = zip(shape.key_columns, table.key_columns, strict=True)
+    return all(widens(of_schema.kind, of_table.kind) for of_schema, of_table in pairs)
+
+
+def _changed(engine: Engine, table: str, state: TopicState, schema_id: int | None, shape: Shape | None) -> TableChange:
+    if schema_id is None or shape is None:
+        return TableChange((), state)
+    if state.shape is None or state.schema_id is None:
+        engine.check(table, shape)
+        created = tuple(statements.create(engine, table, shape))
+        _check_copied(engine, len(created), shape)
+        return TableChange(created, replace(state, schema_id=schema_id, shape=shape))
+    is_newer = schema_id > state.schema_id
+    steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
+    places(merged, shape)
+    engine.check(table, merged)
+    altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
+    _check_copied(engine, len(altered), state.shape, merged)
+    return TableChange(tuple(altered), replace(state, schema_id=max(schema_id, state.schema_id), shape=merged))
+
+
+def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:
+    """Raise InvalidShape if `count` statements would copy too many columns of a table with these shapes."""
+    columns, most = max(len(each.columns) for each in shapes), engine.most_copied_columns
+    if most is not None and count * columns > most:
+        raise InvalidShape(
+            f"the change of the table takes {count:,} statements, each for all {columns:,} columns: expected at most "
+            f"{most // columns:,} statements, because this warehouse keeps the columns of each in memory. Change fewer "
+            "fields at once, give the table fewer columns or comments, or make it anew."
+        )
