@@ -109,9 +109,9 @@ class Settings(Declaring):
     """URL of the SQS queue through which the blackboard's bucket reports what is written there."""
 
     blackboards: Boards = Secret[dict[str, BlackboardLocation]]({})
-    """The blackboards of other teams by name, as a JSON object.
+    """Further blackboards by name, as a JSON object: of other teams, or `writable` ones of ours.
 
-    For example, `{"partner": {"url": …, "endpoint": …, "profile": …, "queue": …}}`.
+    For example, `{"partner": {"url": …, "profile": …, "queue": …}, "own": {"url": …, "writable": true}}`.
     """
 
     data_centers: DataCenters = Secret[dict[str, DataCenter]]({})
@@ -322,6 +322,12 @@ class Settings(Declaring):
             )
         return boards[name]
 
+    @property
+    def own_places(self) -> dict[str | None, BlackboardLocation]:
+        """Return the locations of our own blackboards: the default one under None, then the further ones by name."""
+        boards = self.blackboards.get_secret_value()
+        return {None: self.place(None), **{name: each for name, each in boards.items() if each.writable}}
+
     def data_center(self, name: str) -> DataCenter:
         """Return a data center by its name. Raise InvalidSetting if it is not set."""
         places = self.data_centers.get_secret_value()
@@ -415,6 +421,12 @@ def settings() -> Settings:
         log_lines.as_json(log_lines.service_of(sys.argv))
     _say_unknown(os.environ)
     return config
+
+
+def others_places() -> set[str]:
+    """Return the names of other teams' blackboards. A code location asks when it loads, so nothing is cached."""
+    places = Settings().blackboards.get_secret_value() if os.environ.get(_variable("blackboards")) else {}
+    return {name for name, each in places.items() if not each.writable}
 
 
 def has_data_centers() -> bool:

@@ -112,13 +112,13 @@ class _Doctor:
         where = masked(remote.get_secret_value()) if remote else self.settings.spark_master
         return f"Spark {self._session.version} ({where})"
 
-    def blackboard(self) -> str:
-        return probe(self._board)
+    def blackboard(self, own: "Blackboard | None" = None) -> str:
+        return probe(own or self._board)
 
-    def blackboard_by_spark(self) -> str:
+    def blackboard_by_spark(self, own: "Blackboard | None" = None) -> str:
         from feed_assets.spark.urls import spark_path
 
-        board, prefix = self._board, f"{PROBES}/{uuid4().hex}"
+        board, prefix = own or self._board, f"{PROBES}/{uuid4().hex}"
         path = spark_path(board.url, prefix)
         try:
             spark = self._session
@@ -137,10 +137,12 @@ class _Doctor:
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
     def other(self, name: str) -> str:
-        """List another team's blackboard, and write nothing there."""
+        """Look at a named blackboard as at the default one if it is ours. Write nothing to that of another team."""
         from feed_assets.feeds.opened import open_board
 
         board = open_board(self.settings, name=name)
+        if self.settings.place(name).writable:
+            return f"{self.blackboard(board)}; {self.blackboard_by_spark(board)}"
         board.page("")
         return f"{board.url}: can be listed"
 

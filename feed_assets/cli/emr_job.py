@@ -35,7 +35,6 @@ def _carried_out(module: str, order: Mapping[str, Any]) -> dict[str, Any]:
 
     Report an error before the rows are made as TargetLost: code is wrong, or rights are missing.
     """
-    from feed_assets.feeds.opened import open_board
     from feed_assets.runs import remote_making
     from feed_assets.runs.services import Boards, spark_maker
     from feed_assets.settings import settings
@@ -44,7 +43,8 @@ def _carried_out(module: str, order: Mapping[str, Any]) -> dict[str, Any]:
     try:
         own = _started(settings().model_copy(update={"blackboard": order["blackboard"]}))
         recipe = _recipe(module, order)
-        task, board = remote_making.task_of(order, recipe, Boards(own)), open_board(own, makes=False)
+        boards = Boards(own)
+        task, board = remote_making.task_of(order, recipe, boards), boards[recipe.blackboard]
         maker = spark_maker(own, own.profile(order["profile"]), may_start=False, reader=rows_of)
     except OF_ITS_OWN as error:
         return remote_making.failure_of(TargetLost(reason_of(error)))

@@ -56,10 +56,10 @@ def report(action: str, board: "Blackboard", partition: Partition, update_id: st
 
 
 def _is_of_settings(board: "Blackboard") -> bool:
-    """Return whether the ledger of the settings belongs to this blackboard."""
+    """Return whether the ledger of the settings belongs to this blackboard, which then is one of ours."""
     from feed_assets.settings import settings
 
-    return board.url.rstrip("/") == settings().blackboard.rstrip("/")
+    return board.url.rstrip("/") in {each.url.rstrip("/") for each in settings().own_places.values()}
 
 
 @app.command("ls")

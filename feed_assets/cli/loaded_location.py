@@ -102,13 +102,15 @@ def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
 def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
     """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds use.
 
-    `makes` creates a missing blackboard or ledger. Commands that only read do not set `makes`.
+    Without a graph, feeds are searched on our own named blackboards. `makes` creates a missing blackboard or ledger.
+    Commands that only read do not set `makes`.
     """
-    from feed_assets.runs.services import Services
+    from feed_assets.runs.services import Services, elsewhere_of
     from feed_assets.settings import settings
 
     _look_at_home(makes=makes)
-    return Services.of(settings(), elsewhere=graph.elsewhere if graph else {}, makes=makes)
+    elsewhere = graph.elsewhere if graph else elsewhere_of(settings())
+    return Services.of(settings(), elsewhere=elsewhere, makes=makes)
 
 
 def _look_at_home(*, makes: bool) -> None:

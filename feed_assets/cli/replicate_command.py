@@ -100,7 +100,7 @@ def _run(services: "Services", name: str) -> Values:
     from feed_assets.replication.replicator import replicate
     from feed_assets.settings import settings
 
-    place = open_place(settings(), name, services.board)
+    place = open_place(settings(), name, *services.boards())
     with services.ledger.write() as connection:
         replica_tasks.retry(connection, name, services.now())
     return Values.of(place=name, **vars(replicate(services, place)))
@@ -121,7 +121,7 @@ def verify(
     from feed_assets.settings import settings
 
     services = _services(module)
-    opened = open_place(settings(), place, services.board)
+    opened = open_place(settings(), place, *services.boards())
     check_mark(services, opened, mark_of(opened))
     views = [_view(each) for each in _differences(services, opened, feed, partition, quick=quick)]
     show(views, as_json, "" if views else f"{place} has what the source has")
@@ -147,7 +147,7 @@ def repair(
     from feed_assets.settings import settings
 
     services = _services(module)
-    opened = open_place(settings(), place, services.board)
+    opened = open_place(settings(), place, *services.boards())
     turn, views = Turn(services.ledger, place, services.now), list[DifferenceView]()
     turn.take_or_raise()
     try:

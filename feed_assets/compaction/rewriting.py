@@ -11,6 +11,7 @@ from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import BY_HAND
 from feed_assets.feeds import write
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import runs, update_changes, updates
 from feed_assets.runs.maker import Output, Task
 from feed_assets.runs.recipe import Recipe, RecipeInput
@@ -33,7 +34,7 @@ class Rewriting:
         Raise UpdateAbandoned if this run was given up meanwhile.
         """
         services = self.services
-        update_id = write.claim(services.board, self.into, self.run_id.encode(), services.now(), after=after)
+        update_id = write.claim(self._board, self.into, self.run_id.encode(), services.now(), after=after)
         services.on_step("claimed on the blackboard")
         with services.ledger.change() as connection:
             runs.refuse_given_up(connection, self.run_id)
@@ -55,12 +56,12 @@ class Rewriting:
         new update if it has its manifest and all updates are still valid, and sweeps it otherwise.
         """
         services = self.services
-        with services.maker().make(self._task(read), services.board) as rows:
+        with services.maker().make(self._task(read), self._board) as rows:
             output = Output(self.into, update_id, rows.write(self.into, update_id))
             services.on_step("parts written")
             stage(output)
             confirm()
-        write.seal(services.board, self.into, update_id, output.written.files)
+        write.seal(self._board, self.into, update_id, output.written.files)
         services.on_step("manifest written")
         self._confirm_again(update_id, confirm)
         with services.ledger.change() as connection:
@@ -68,6 +69,10 @@ class Rewriting:
             runs.end(connection, self.run_id, updates.PUBLISHED, services.now(), None)
         services.on_step("published")
         return output
+
+    @property
+    def _board(self) -> Blackboard:
+        return self.services.board_of(self.into.feed)
 
     def _confirm_again(self, update_id: str, confirm: Callable[[], object]) -> None:
         """Withdraw the manifest if a read update became invalid before the manifest was there.
@@ -78,7 +83,7 @@ class Rewriting:
         try:
             confirm()
         except UpdateChanged:
-            write.invalidate(self.services.board, self.into, update_id)
+            write.invalidate(self._board, self.into, update_id)
             raise
 
     def _task(self, read: Sequence[Update]) -> Task:

@@ -103,7 +103,7 @@ class _Replacement:
 
     def _confirm(self, update_id: str) -> None:
         """Raise UpdateChanged unless the replaced update is valid, and no other update than the new one is newer."""
-        board, row = self.services.board, self.row
+        board, row = self.services.board_of(self.row.partition.feed), self.row
         try:
             read.named(board, row.partition, row.id)
             newest = read.latest(board, row.partition).update

@@ -89,10 +89,11 @@ def check_queue(url: str, queue: str | None) -> None:
 
 
 class BlackboardLocation(BaseModel):
-    """Location of a blackboard, and the credentials to read it.
+    """Location of a blackboard, and the credentials to reach it.
 
     On S3, `profile` is a profile of boto3. Without it, boto3's default chain applies. `queue` is the queue that gets
-    the notifications of the bucket.
+    the notifications of the bucket. If `writable` is true, datasets of this project may be published there. Otherwise
+    it belongs to another team, and nothing is ever written there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -101,6 +102,7 @@ class BlackboardLocation(BaseModel):
     endpoint: Endpoint | None = None
     profile: str | None = None
     queue: Queue | None = None
+    writable: bool = False
 
     @model_validator(mode="after")
     def _has_bucket(self) -> Self:

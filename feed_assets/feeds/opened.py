@@ -7,13 +7,14 @@ from feed_assets.settings import Settings, make_board
 
 
 def open_board(settings: Settings, *, name: str | None = None, makes: bool = True) -> Blackboard:
-    """Open the blackboard of the settings, or the foreign blackboard `name`.
+    """Open the blackboard of the settings, or the blackboard `name`, which is read-only unless it is ours.
 
     The default folder is created on first use, except for readers (`makes=False`).
     """
     if makes and name is None:
         make_board(settings)
-    return _open(settings.place(name), name or "")
+    place = settings.place(name)
+    return _open(place, "" if place.writable else name or "")
 
 
 def open_center(settings: Settings, name: str) -> Blackboard:

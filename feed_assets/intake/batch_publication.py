@@ -70,7 +70,8 @@ def publish(services: Services, batch: BatchContent, by: str) -> Update:
 
 def _published(services: Services, batch: BatchContent) -> Update:
     """Return the update with these parts: one published by a killed attempt, or else a new one."""
-    valid = read.latest(services.board, batch.partition).update
+    board = services.board_of(batch.partition.feed)
+    valid = read.latest(board, batch.partition).update
     if valid and batch.is_in(valid):
         return valid
-    return write.publish(services.board, batch.partition, batch.parts, services.now(), write.INTAKE)
+    return write.publish(board, batch.partition, batch.parts, services.now(), write.INTAKE)

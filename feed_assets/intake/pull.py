@@ -156,7 +156,7 @@ class _FileListing:
                 self._withdraw(Partition(self.source.feed, pulled.batch))
             self._put(replace(before, file=file, state=FileState.DONE, reason=None), instead_of=before.file.key)
             return True
-        if problem := lacking_room(file.size, self.services.board, pulled.reason if pulled else None):
+        if problem := lacking_room(file.size, self._target, pulled.reason if pulled else None):
             return self._refuse(file, problem, pulled)
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             copy = Path(folder, "copy")
@@ -195,10 +195,14 @@ class _FileListing:
         The partner no longer has the data of that batch. The registry is written after this step. If the process is
         killed in between, the next scan repeats the step.
         """
-        board, ledger = self.services.board, self.services.ledger
+        board, ledger = self._target, self.services.ledger
         while valid := read.latest(board, batch).update:
             invalidate(board, batch, valid.id)
         sync(board, ledger, batch, self.services.now(), is_batch=True)
+
+    @property
+    def _target(self) -> Blackboard:
+        return self.services.board_of(self.source.feed)
 
     def _is_gone(self, key: str) -> bool:
         if key in self.existing_keys:

@@ -15,7 +15,13 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
-from feed_assets.orchestration.declare.declarations import Dataset, Foreign, declarations_of, specs_of
+from feed_assets.orchestration.declare.declarations import (
+    Dataset,
+    blackboard_of,
+    declarations_of,
+    refuse_others_places,
+    specs_of,
+)
 from feed_assets.orchestration.declare.on_change import subscriptions_of
 from feed_assets.orchestration.declare.versions import with_versions
 from feed_assets.orchestration.prune_jobs import prune_jobs, prune_ledger_job
@@ -91,6 +97,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     executor = None if definitions.executor else dg.in_process_executor
     assets = with_versions(agreed(definitions))
     declared = declarations_of(assets)
+    refuse_others_places(declared)
     sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
     checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), prune_ledger_job(), *catch_up_jobs(declared)]
     if any(isinstance(each, Dataset) and each.compact for each in declared):  # Import the module only if needed.
@@ -104,7 +111,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     if has_data_centers():  # Import the module only if needed.
         from feed_assets.orchestration.replicate_job import replicate_job, replicate_sensor
 
-        elsewhere = {each.feed for each in declared if isinstance(each, Foreign) and each.blackboard}
+        elsewhere = {each.feed: name for each in declared if (name := blackboard_of(each))}
         sensors, jobs = [*sensors, replicate_sensor(elsewhere)], [*jobs, replicate_job(elsewhere)]
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)

@@ -3,7 +3,7 @@
 A run of the job serves one data center. Its priority is that of builds, because others wait for the data.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from feed_assets.replication import place_looks, place_overview, replica_tasks, 
 from feed_assets.replication.places import open_place
 from feed_assets.replication.replicator import replicate
 from feed_assets.replication.transitions_read import fill
-from feed_assets.runs.services import Services
+from feed_assets.runs.services import Services, elsewhere_of
 from feed_assets.settings import settings
 
 REPLICATE, OP = "replicate", "copy_updates"
@@ -35,14 +35,17 @@ class Replicate(dg.Config):
     data_center: str = Field(description="The data center that gets the copies, by its name in the settings.")
 
 
-def replicate_job(elsewhere: Collection[Feed]) -> dg.JobDefinition:
-    """Return the job `replicate`. Feeds in `elsewhere` are on blackboards of other teams, and are not copied."""
+def replicate_job(elsewhere: Mapping[Feed, str]) -> dg.JobDefinition:
+    """Return the job `replicate`. `elsewhere` has feeds with the names of their blackboards.
+
+    Feeds on blackboards of other teams are not copied.
+    """
 
     @dg.op(name=OP)
     def copy_updates(context: dg.OpExecutionContext, config: Replicate) -> None:
         """Copy what waits for a data center. An update that cannot be copied holds only its partition."""
-        services = _services(elsewhere)
-        place = open_place(settings(), config.data_center, services.board)
+        services = Services.of(settings(), elsewhere=elsewhere_of(settings(), elsewhere))
+        place = open_place(settings(), config.data_center, *services.boards())
         result = replicate(services, place)
         context.log.info(f"{place.name}: {result.done} tasks are done, {result.failed} have failed")
         with services.ledger.read() as connection:
@@ -55,7 +58,7 @@ def replicate_job(elsewhere: Collection[Feed]) -> dg.JobDefinition:
     return dg.JobDefinition(graph_def=graph, description=described)
 
 
-def replicate_sensor(elsewhere: Collection[Feed]) -> dg.SensorDefinition:
+def replicate_sensor(elsewhere: Mapping[Feed, str]) -> dg.SensorDefinition:
     """Return the sensor `replicate`."""
 
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -71,16 +74,12 @@ def replicate_sensor(elsewhere: Collection[Feed]) -> dg.SensorDefinition:
     )
 
 
-def _services(elsewhere: Collection[Feed]) -> Services:
-    return Services.of(settings(), elsewhere=dict.fromkeys(elsewhere, ""))
-
-
-def _tick(context: dg.SensorEvaluationContext, elsewhere: Collection[Feed]) -> dg.SensorResult:
+def _tick(context: dg.SensorEvaluationContext, elsewhere: Mapping[Feed, str]) -> dg.SensorResult:
     """Request a run for each data center with a due task. One that fails does not stop the others."""
     problems, requests, late = dict[str, str](), list[dg.RunRequest](), dict[str, str]()
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
-    services = replace(_services(elsewhere), now=lambda: now)
+    services = replace(Services.of(settings(), elsewhere=elsewhere), now=lambda: now)
     for name in sorted(settings().data_centers.get_secret_value()):
         with failing_alone(problems, name):
             down = place_looks.look(services, settings(), name)
@@ -97,7 +96,7 @@ def _tick(context: dg.SensorEvaluationContext, elsewhere: Collection[Feed]) -> d
 def _late(services: Services, name: str, now: datetime) -> dict[str, str]:
     """Make tasks of new transitions, and return the reasons of the alerts of a data center."""
     center = settings().data_center(name)
-    fill(services.ledger, open_place(settings(), name, services.board), now, services.elsewhere)
+    fill(services.ledger, open_place(settings(), name, *services.boards()), now, services.of_others())
     with services.ledger.read() as connection:
         return place_overview.late(place_overview.overview(connection, name, center.datasets, now), center.deadline)
 

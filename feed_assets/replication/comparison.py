@@ -35,9 +35,9 @@ class Difference:
 
 
 def feeds_of(services: Services, place: Place) -> list[Feed]:
-    """Return the feeds of a place that are on either blackboard, rejects before their datasets."""
-    names = {*read.feeds(services.board), *read.feeds(place.board)}
-    chosen = [each for each in names if place.has(each) and each not in services.elsewhere]
+    """Return the feeds of a place that are at the source or in the place, rejects before their datasets."""
+    names = {*chain.from_iterable(map(read.feeds, (*services.boards(), place.board)))} - services.of_others()
+    chosen = [each for each in names if place.has(each)]
     return sorted(chosen, key=lambda feed: (without_rejects(feed), feed == without_rejects(feed)))
 
 
@@ -51,7 +51,7 @@ def compare(
     size alone; otherwise both ends are read completely.
     """
     for feed in feeds:
-        for partition in _partitions((services.board, place.board), feed):
+        for partition in _partitions((services.board_of(feed), place.board), feed):
             if key is None or partition.key == key or partition.key.startswith(f"{key}/"):
                 yield from _compare_partition(services, place, partition, is_deep=is_deep)
 
@@ -65,7 +65,8 @@ def _compare_partition(
     services: Services, place: Place, partition: Partition, *, is_deep: bool
 ) -> Iterator[Difference]:
     copies = {each.id: each for each in read.history(place.board, partition) if isinstance(each, Update)}
-    history = read.history(services.board, partition)
+    source = services.board_of(partition.feed)
+    history = read.history(source, partition)
     originals = {each.id: each for each in history if isinstance(each, Update)}
     newest = max(originals, default="")
     if newest and newest not in copies:
@@ -84,7 +85,7 @@ def _compare_extra(
 
     If the source has lost what it published, the place may have the last copy, which `repair` must not withdraw.
     """
-    reason = _why_extra(services.board, copy.partition, copy.id, history)
+    reason = _why_extra(services.board_of(copy.partition.feed), copy.partition, copy.id, history)
     with services.ledger.read() as connection:
         row = updates.find(connection, copy.partition, copy.id)
         replica = replicas.find(connection, place.name, copy.partition, copy.id)
@@ -149,7 +150,7 @@ def _by_name(update: Update) -> dict[str, File]:
 
 def _ends_that_differ(services: Services, place: Place, update: Update, file: File) -> str | None:
     """Return DAMAGED or DIFFERENT if the bytes of a file differ between both ends. Return None if they are equal."""
-    original, _ = digest_of(services.board, file.key, _go_on)
+    original, _ = digest_of(services.board_of(update.partition.feed), file.key, _go_on)
     copy, _ = digest_of(place.board, file.key, _go_on)
     if original.md5 == copy.md5:
         return None
@@ -174,5 +175,5 @@ def repair(ends: CopyEnds, difference: Difference) -> None:
         withdraw(ends, partition, update_id)
         ends.set_state(partition, update_id, replicas.WITHDRAWN)
         return
-    update = read.named(ends.source, partition, update_id)
+    update = read.named(ends.source_of(partition), partition, update_id)
     copy_update(ends, update, ends.services.now(), again=difference.files)

@@ -52,10 +52,10 @@ def check_mark(services: Services, place: Place, mark: bytes | None) -> None:
             f"of its own. Correct its url. If {name!r} was renamed, forget it, and remove {MARK} from "
             f"{place.board.title}."
         )
-    if services.board.get(MARK, _LIMIT) == mark:
+    if own := next((board for board in services.boards() if board.get(MARK, _LIMIT) == mark), None):
         raise InvalidSetting(
             f"the data center {place.name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard "
-            f"{services.board.title}, under another address: expected another one. Correct its url or endpoint."
+            f"{own.title}, under another address: expected another one. Correct its url or endpoint."
         )
 
 

@@ -1,7 +1,5 @@
 """Retention in a place: old copies are removed as a prune removes updates, so that readers get whole data or none."""
 
-from dataclasses import replace
-
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import removal
 from feed_assets.ledger import updates
@@ -16,7 +14,7 @@ def remove_old(ends: CopyEnds, partition: Partition) -> list[str]:
     With `keep`, the newest copies stay. Without it, and for a batch whose rows are in another one, the copies go whose
     updates were pruned at the source. The promise is written first, then the oldest copy goes first.
     """
-    holder = holder_of(replace(ends.services, board=ends.board), partition)
+    holder = holder_of(ends.services, partition, ends.board)
     with ends.services.ledger.read() as connection:
         stored = replicas.published(connection, ends.place.name, partition)
         rows = [updates.find(connection, partition, each) for each in stored]

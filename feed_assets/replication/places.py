@@ -34,26 +34,27 @@ class Place:
         return next((at for at, pattern in enumerate(patterns) if matches(feed, [pattern])), len(patterns))
 
 
-def open_place(settings: Settings, name: str, source: Blackboard) -> Place:
+def open_place(settings: Settings, name: str, *sources: Blackboard) -> Place:
     """Open a data center. Its folder or bucket must exist: a disk that is not mounted is not filled.
 
-    Raise InvalidSetting if it is unknown, or has the blackboard of the source: copies would replace what they copy.
+    Raise InvalidSetting if it is unknown, or has a blackboard of the source: copies would replace what they copy.
     """
     center = settings.data_center(name)
     credentials = (
         s3_credentials(center.url, center.profile) if center.profile and center.url.startswith("s3:") else None
     )
     board = Blackboard.open(center.url, endpoint=center.endpoint, credentials=credentials, patience=_LIMITS)
-    if board.address and board.address == source.address:
-        raise InvalidSetting(
-            f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard {source.url}: expected "
-            "another one. Correct its url."
-        )
-    if _is_below(board, source) or _is_below(source, board):
-        raise InvalidSetting(
-            f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS is inside our own blackboard {source.url}, or "
-            "around it: then its copies are feeds of ours. Correct its url."
-        )
+    for source in sources:
+        if board.address and board.address == source.address:
+            raise InvalidSetting(
+                f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard {source.url}: expected "
+                "another one. Correct its url."
+            )
+        if _is_below(board, source) or _is_below(source, board):
+            raise InvalidSetting(
+                f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS is inside our own blackboard {source.url}, or "
+                "around it: then its copies are feeds of ours. Correct its url."
+            )
     return Place(name, center, board)
 
 

@@ -42,7 +42,7 @@ _MANIFEST_TRIES = 3
 
 @dataclass(frozen=True)
 class CopyEnds:
-    """Both ends of a copy: the services with the source's blackboard, the place, and the turn to write there."""
+    """Both ends of a copy: the services with the blackboards of the source, the place, and the turn to write there."""
 
     services: Services
     place: Place
@@ -60,10 +60,9 @@ class CopyEnds:
         object.__setattr__(self, "slots", Semaphore(self.place.center.at_once))
         object.__setattr__(self, "bandwidth", Bandwidth(self.place.center.bandwidth))
 
-    @property
-    def source(self) -> Blackboard:
-        """Return the blackboard to copy from."""
-        return self.services.board
+    def source_of(self, partition: Partition) -> Blackboard:
+        """Return the blackboard to copy a partition from."""
+        return self.services.board_of(partition.feed)
 
     @property
     def board(self) -> Blackboard:
@@ -177,7 +176,7 @@ def _copied(ends: CopyEnds, update: Update, files: Sequence[File]) -> dict[str, 
     def copy_one(file: File) -> tuple[str, CopiedFile]:
         with ends.slots:
             ends.turn.keep()
-            copied = copy_file(ends.source, ends.board, file, ends.sent)
+            copied = copy_file(ends.source_of(update.partition), ends.board, file, ends.sent)
         ends.services.on_step("file copied")
         return _name(update, file), copied
 
@@ -207,8 +206,8 @@ def _equal_files(
     def compare(file: File) -> tuple[str, CopiedFile | None]:
         with ends.slots:
             ends.turn.keep()
-            copy = existing[file.key]
-            return _name(update, file), compared(ends.source, ends.board, file, copy, ends.read)
+            source, copy = ends.source_of(update.partition), existing[file.key]
+            return _name(update, file), compared(source, ends.board, file, copy, ends.read)
 
     results = _at_once(ends, compare, [file for file in update.files if _name(update, file) not in kept])
     return {name: each for name, each in results if each}
@@ -265,7 +264,7 @@ def check_source(ends: CopyEnds, update: Update) -> None:
         raise UpdateChanged(
             f"{update.path} is {state} at the source meanwhile. It is not published in {ends.place.name}."
         )
-    current = read.named(ends.source, update.partition, update.id)
+    current = read.named(ends.source_of(update.partition), update.partition, update.id)
     if current.files != update.files:
         raise UpdateChanged(f"{update.path} has other files at the source meanwhile. It is copied again.")
 

@@ -57,7 +57,7 @@ def replicate(services: Services, place: Place, out_of_time: Callable[[], bool] 
     """
     turn = Turn(services.ledger, place.name, services.now)
     if not turn.take():
-        fill(services.ledger, place, services.now(), services.elsewhere)
+        fill(services.ledger, place, services.now(), services.of_others())
         return Replicated(is_busy=True)
     try:
         return _work(CopyEnds(services, place, turn), out_of_time)
@@ -86,7 +86,7 @@ def _work(ends: CopyEnds, out_of_time: Callable[[], bool]) -> Replicated:
 
 def _heads(ends: CopyEnds) -> list[ReplicaTask]:
     services, name = ends.services, ends.place.name
-    fill(services.ledger, ends.place, services.now(), services.elsewhere)
+    fill(services.ledger, ends.place, services.now(), services.of_others())
     with services.ledger.read() as connection:
         limit = 2 * ends.place.center.at_once  # As many as may be in work, and as many new ones.
         return replica_tasks.heads(connection, name, services.now(), limit=limit, rank=ends.place.rank)
@@ -140,7 +140,7 @@ def _copy(ends: CopyEnds, task: ReplicaTask, update_id: str) -> None:
         copy = replicas.find(connection, task.place, task.partition, update_id)
         recorded = updates.recorded(connection, task.partition, update_id)
     # An old row of the ledger has no list of files: then list the source.
-    update = recorded or read.named(ends.source, task.partition, update_id)
+    update = recorded or read.named(ends.source_of(task.partition), task.partition, update_id)
     if copy is None or (copy.state, copy.files_digest) != (replicas.PUBLISHED, update.files_digest):
         copy_update(ends, update, task.since)
 

@@ -76,7 +76,7 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
 
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
     """Return the names of all batches on the blackboard. A rebuilt ledger may lack some of them."""
-    return [*services.board.children(output.path)]
+    return [*services.board_of(output.feed).children(output.path)]
 
 
 def _as_pin(piece: Slice) -> Pin:

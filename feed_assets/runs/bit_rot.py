@@ -123,7 +123,7 @@ class _ReadingRound:
         return written_at is not None and written_at <= self.now - OLD
 
     def _read(self, row: updates.UpdateRow) -> None:
-        board, name = self.services.board, _name(row)
+        board, name = self.services.board_of(row.partition.feed), _name(row)
         with failing_alone(self.findings.problems, str(row.partition.feed)):
             self._begin(name)
             try:

@@ -28,6 +28,7 @@ from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
 from feed_assets.core.write_result import Counts
 from feed_assets.feeds import write as feed_write
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import (
     batch_sets,
     claims,
@@ -145,10 +146,7 @@ class _Build:
         self._begin(bad)
         place_inputs.check_answers(self.services)
         task = place_inputs.at_place(self.services, self._task(claimed))
-        with (
-            place_inputs.watched(self.services, task),
-            self.services.maker().make(task, self.services.board) as rows,
-        ):
+        with place_inputs.watched(self.services, task), self.services.maker().make(task, self._board) as rows:
             staged = self._stage(claimed, rows)
             audited = self._audit(staged, rows)
         if self.order.recipe.is_companion:
@@ -157,6 +155,11 @@ class _Build:
         outcome = self._publish(audited) if is_good else self._refuse(audited)
         backfills.settle(self.services.ledger, self.services.now())
         return outcome
+
+    @property
+    def _board(self) -> Blackboard:
+        """Return the blackboard of the outputs. The rejects are on that of their dataset."""
+        return self.services.board_of(self.order.output.feed)
 
     def _pin(self) -> Pinned:
         try:
@@ -175,7 +178,7 @@ class _Build:
         """
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
-            sync(self.services.board, self.services.ledger, output, now)
+            sync(self._board, self.services.ledger, output, now)
         with self.services.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
             published = batch_sets.newest(connection, [output]).get(output)
@@ -264,7 +267,7 @@ class _Build:
         with self.services.ledger.read() as connection:
             after = batch_sets.last_id(connection, self.order.output) if self.order.recipe.is_appendable else None
         token, now = self.run_id.encode(), self.services.now()
-        return at, feed_write.claim(self.services.board, at, token, now, after=after)
+        return at, feed_write.claim(self._board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
         """Return the task of the maker.
@@ -386,7 +389,7 @@ class _Build:
         for output in staged.outputs:
             with self.services.ledger.read() as connection:
                 runs.refuse_given_up(connection, self.run_id)
-            feed_write.seal(self.services.board, output.partition, output.id, output.written.files)
+            feed_write.seal(self._board, output.partition, output.id, output.written.files)
             self.services.on_step(f"manifest of {output.partition.feed} written")
         with self.services.ledger.change() as connection:
             if not runs.is_published(connection, self.run_id):

@@ -42,7 +42,7 @@ class Task:
     is_suspect: bool = False
     """True if a deep check failed the last time. Then all deep checks run again, whatever the profile shows."""
     boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
-    """Blackboards of other teams, by the input that is on them. All other inputs are on our own blackboard."""
+    """The blackboards of the inputs, by input. An input that is left out is on the blackboard of the output."""
     previous: Update | None = None
     """The dataset's own update to which an increment is added."""
     claims: Sequence[tuple[Partition, str]] = ()

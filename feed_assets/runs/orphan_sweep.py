@@ -87,9 +87,10 @@ def contents_of(services: Services, partition: Partition, update_id: str) -> tup
     Objects are listed before the manifest is read, so a manifest written in between is noticed.
     """
     path = f"{partition.path}/{update_id}"
-    files = services.board.files(path)
+    board = services.board_of(partition.feed)
+    files = board.files(path)
     try:
-        read.named(services.board, partition, update_id)
+        read.named(board, partition, update_id)
         return Contents.VALID, len(files)
     except NoValidUpdate:
         has_manifest = any(file.key == f"{path}/{MANIFEST}" for file in files)
@@ -136,7 +137,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
                     swept.stopped = key
                     break
     finally:
-        services.board.delete(forgotten)
+        services.board_of(feed).delete(forgotten)
         swept.claims += len(forgotten)
 
 
@@ -144,7 +145,8 @@ def forget_claims(services: Services, partition: Partition) -> None:
     """Remove a partition's old claims whose attempts have no leftovers. `sweep` treats all other claims."""
     claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
     orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
-    services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET])
+    forgotten = [key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET]
+    services.board_of(partition.feed).delete(forgotten)
 
 
 def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[OrphanAction, ...]:
@@ -156,8 +158,9 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
     """
     done: tuple[OrphanAction, ...] = ()
     for feed in sorted(feeds):
-        for partition in read.partitions(services.board, feed):
-            for update_id in filter(is_update_id, services.board.children(partition.path)):
+        board = services.board_of(feed)
+        for partition in read.partitions(board, feed):
+            for update_id in filter(is_update_id, board.children(partition.path)):
                 done += _carry_out(services, _orphan(services, partition, update_id), unknown=unknown, asks=True)
     return done
 
@@ -171,13 +174,14 @@ def _carry_out(
     """
     if orphan is None:
         return ()
+    board = services.board_of(orphan.partition.feed)
     if orphan.problem:
         return (orphan.done(LEFT, orphan.problem),)
     if orphan.fate is Treatment.FINISH:
-        sync(services.board, services.ledger, orphan.partition, services.now(), is_batch=orphan.is_batch)
+        sync(board, services.ledger, orphan.partition, services.now(), is_batch=orphan.is_batch)
         return (orphan.done(FINISHED, "it is valid, although its attempt was abandoned"),)
     if orphan.fate is Treatment.SWEEP or (orphan.fate is Treatment.ASK and unknown):
-        services.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
+        board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
         why = orphan.attempt.reason or "the ledger does not know it"
         return (orphan.done(SWEPT, f"{orphan.objects} objects without a valid manifest: {why}"),)
     if orphan.fate is Treatment.ASK and asks:
@@ -214,7 +218,8 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
         attempt = claimed_attempts.attempt(connection, partition, update_id)
     if attempt != KnownAttempt(AttemptStatus.UNKNOWN):
         return attempt
-    token = (services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b"").decode(errors="replace")
+    claim = services.board_of(partition.feed).get(f"{CLAIMS}/{partition.path}/{update_id}", 100)
+    token = (claim or b"").decode(errors="replace")
     if token.startswith(INTAKE):
         return KnownAttempt(AttemptStatus.GIVEN_UP, reason=_INTAKE_KILLED)
     with services.ledger.read() as connection:
@@ -227,7 +232,7 @@ def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partiti
     Half-written claims, which a killed writer left on disk, are included.
     """
     odd = list[str]()
-    for file in services.board.files(f"{CLAIMS}/{below.path}"):
+    for file in services.board_of(below.feed).files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")
         update_id = HALF_WRITTEN.sub("", name)
         try:

@@ -106,12 +106,12 @@ def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] |
         return None, batch.partition, run_spec
     if not recipe.adds or run_spec.plan.kind == "reload":
         return None, None, run_spec
-    sync(services.board, services.ledger, order.output, services.now())
+    sync(services.board_of(order.output.feed), services.ledger, order.output, services.now())
     with services.ledger.read() as connection:
         base = increment_base.base(connection, order.output)
     if base is None:
         return None, None, _reloading(run_spec, services)
-    return (named(services.board, order.output, base.update_id), base), None, run_spec
+    return (named(services.board_of(order.output.feed), order.output, base.update_id), base), None, run_spec
 
 
 def _reloading(run_spec: RunSpec, services: Services) -> RunSpec:

@@ -23,13 +23,12 @@ from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.services import Services
 
 
-def board_names(recipe: Recipe, place: str | None) -> dict[str, str]:
-    """Return the name of the blackboard of each input that is not read from our own.
+def board_names(recipe: Recipe, place: str | None) -> dict[str, str | None]:
+    """Return the name of the blackboard from which each input is read, or None for the default one.
 
-    Inputs on blackboards of other teams are read there. All others are read from the blackboard of the run's place.
+    Inputs on named blackboards are read there. All others are read from the blackboard of the run's place.
     """
-    names = {each.name: each.blackboard or (board_key(place) if place else None) for each in recipe.sources}
-    return {name: board for name, board in names.items() if board}
+    return {each.name: each.blackboard or (board_key(place) if place else None) for each in recipe.sources}
 
 
 def check_answers(services: Services) -> None:

@@ -11,6 +11,7 @@ from feed_assets.core.batch_names import numbers_in, replaced
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.retention import Judgement, Retention, StoredUpdate, judge, kept_from
 from feed_assets.feeds import read, removal
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import batch_partitions, compacted_partitions, pruned_updates, updates
 from feed_assets.runs.orphan_sweep import forget_claims
 from feed_assets.runs.services import Services
@@ -44,27 +45,28 @@ class Pruned:
 
 def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool = False) -> Iterator[Pruned]:
     """Prune every partition of a feed, lazily and in order."""
-    for partition in read.partitions(services.board, feed):
+    for partition in read.partitions(services.board_of(feed), feed):
         yield prune(services, partition, policy, apply=apply)
 
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
     """Decide which updates of a partition to remove. With `apply`, remove them. The call may be killed and repeated."""
-    stored, holder = _stored_updates(services, partition), holder_of(services, partition)
+    stored = _stored_updates(services, partition)
+    holder = holder_of(services, partition, services.board_of(partition.feed))
     judged = judge(stored, policy, services.now(), holder and holder.id)
     if not apply:
         return Pruned(partition, judged, applied=False)
     stays = _remove(services, partition, stored, {each.id: each.reason for each in judged if each.goes}, holder)
     forget_claims(services, partition)
-    removal.tidy(services.board, partition)
+    removal.tidy(services.board_of(partition.feed), partition)
     corrected = {
         update_id: {"goes": False, "reason": reason, "surprising": True} for update_id, reason in stays.items()
     }
     return Pruned(partition, tuple(replace(each, **corrected.get(each.id, {})) for each in judged), applied=True)
 
 
-def holder_of(services: Services, partition: Partition) -> Update | None:
-    """Return the valid compacted update that replaces this partition, if the partition is one of our batches.
+def holder_of(services: Services, partition: Partition, board: Blackboard) -> Update | None:
+    """Return the valid compacted update on `board` that replaces this partition, if it is one of our batches.
 
     Return None if there is no such update.
     """
@@ -75,7 +77,7 @@ def holder_of(services: Services, partition: Partition) -> Update | None:
         valid = updates.newest(connection, held)
     # Include this batch even if it was pruned before and is not valid any more.
     holder = replaced({*valid, partition}).get(partition)
-    return read.latest(services.board, holder).update if holder else None
+    return read.latest(board, holder).update if holder else None
 
 
 def _stored_updates(services: Services, partition: Partition) -> tuple[StoredUpdate, ...]:
@@ -83,7 +85,7 @@ def _stored_updates(services: Services, partition: Partition) -> tuple[StoredUpd
 
     The ledger is read last, so it has the claim of every update that was being written when the blackboard was listed.
     """
-    stored = removal.find(services.board, partition)
+    stored = removal.find(services.board_of(partition.feed), partition)
     with services.ledger.read() as connection:
         recorded = pruned_updates.recorded_updates(connection, partition, stored[-1].id if stored else "")
         readers = pruned_updates.readers(connection, partition)
@@ -110,18 +112,19 @@ def _remove(
 
     Return the reasons for updates that stay.
     """
+    board = services.board_of(partition.feed)
     valid = {each.id: going[each.id] for each in stored if each.valid and each.id in going}
     pinned = pruned_updates.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")
     going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
     if kept := kept_from(stored, going, holder and holder.id):
-        removal.promise(services.board, partition, kept)
+        removal.promise(board, partition, kept)
         services.on_step(f"promised from {kept}")
     stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}
     for update_id in sorted(going):
-        if not removal.remove(services.board, partition, update_id, holder and holder.partition):
+        if not removal.remove(board, partition, update_id, holder and holder.partition):
             stays[update_id] = "the newer updates were invalidated meanwhile"
-            sync(services.board, services.ledger, partition, services.now())
+            sync(board, services.ledger, partition, services.now())
         elif update_id not in valid:
             pruned_updates.removed(services.ledger, partition, update_id)
         services.on_step(f"removed {update_id}")

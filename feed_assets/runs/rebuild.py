@@ -82,7 +82,7 @@ def rebuild(
     """
     rebuilt = Rebuilt()
     for feed in feeds:
-        for partition in read.partitions(services.board, feed):
+        for partition in read.partitions(services.board_of(feed), feed):
             _add(services, partition, rebuilt, need_of if trust else None, rows)
             if feed in appendable:
                 with services.ledger.change() as connection:
@@ -113,17 +113,18 @@ def _missing(services: Services, partition: Partition, rebuilt: Rebuilt) -> Iter
     """Yield the valid updates that are not in the ledger, oldest first."""
     with services.ledger.read() as connection:
         recorded_ids = ledger_rebuild.known_ids(connection, partition)
-    for update_id in services.board.children(partition.path):
+    board = services.board_of(partition.feed)
+    for update_id in board.children(partition.path):
         if is_update_id(update_id) and update_id not in recorded_ids:
             try:
-                yield read.named(services.board, partition, update_id)
+                yield read.named(board, partition, update_id)
             except NoValidUpdate as error:
                 rebuilt.invalid.append(NotKnown(partition, update_id, str(error)))
 
 
 def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> RecoveredUpdate:
     try:
-        records, version = services.maker().measure(services.board, update)
+        records, version = services.maker().measure(services.board_of(update.partition.feed), update)
     except (UnreadableUpdate, UpdateChanged) as error:
         rebuilt.unread.append(NotKnown(update.partition, update.id, str(error)))
         return RecoveredUpdate(update)

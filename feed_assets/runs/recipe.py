@@ -50,7 +50,7 @@ class RecipeInput:
     fans_in: bool = False
     """True if rows have a column `_partition`, such as `2019-11-24/men`, because they are from several partitions."""
     blackboard: str | None = field(default=None, repr=False)
-    """The name of the input's blackboard, or None for our own. The rows do not depend on the name."""
+    """The name of the input's blackboard, or None for the default one. The rows do not depend on the name."""
     dialect: CsvDialect | None = field(default=None, repr=False)
     """The CSV dialect of the input, or None for RFC 4180."""
     is_handed: bool = field(default=True, repr=False)
@@ -96,6 +96,8 @@ class Recipe:
 
     is_appendable: bool = False
     """True if each increment is written as a batch of its partition."""
+    blackboard: str | None = field(default=None, repr=False)
+    """The name of the blackboard that the dataset is published on, or None for the default one."""
 
     @property
     def handed(self) -> tuple[RecipeInput, ...]:

@@ -109,7 +109,7 @@ def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) ->
     )
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:
-        services.board.sweep(f"{row.partition.path}/{row.id}")
+        services.board_of(row.partition.feed).sweep(f"{row.partition.path}/{row.id}")
     return FinishedRun(run, published, swept)
 
 
@@ -131,7 +131,8 @@ def _is_taken_back(services: Services, row: updates.UpdateRow) -> bool:
         contents, _ = contents_of(services, pin.partition, pin.update_id)
         if contents in (Contents.PARTS, Contents.MISCOUNTED):
             return True
-        newest = read.latest(services.board, pin.partition).update if pin.partition != row.partition else None
+        board = services.board_of(pin.partition.feed)
+        newest = read.latest(board, pin.partition).update if pin.partition != row.partition else None
         if newest and newest.id > pin.update_id:
             return True
     return False

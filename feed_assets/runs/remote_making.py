@@ -37,7 +37,7 @@ def order_of(task: Task, blackboard: str) -> dict[str, Any]:
     return {**of_recipe, "blackboard": blackboard, "task": sent}
 
 
-def task_of(order: Report, recipe: Recipe, boards: Mapping[str, Blackboard]) -> Task:
+def task_of(order: Report, recipe: Recipe, boards: Mapping[str | None, Blackboard]) -> Task:
     """Return the task of an order. Raise TargetLost if this process has other code than the run."""
     if order["recipe"] != recipe.digest:
         raise TargetLost(

@@ -42,9 +42,10 @@ def _revalidate(services: Services, partition: Partition, update_id: str) -> Upd
 
 def _revalidated(services: Services, recorded: Update, run_id: str | None = None) -> Update:
     partition, update_id = recorded.partition, recorded.id
-    write.revalidate(services.board, recorded)
+    board = services.board_of(partition.feed)
+    write.revalidate(board, recorded)
     services.on_step("valid on the blackboard")
-    update = read.named(services.board, partition, update_id)
+    update = read.named(board, partition, update_id)
     with services.ledger.change() as connection:
         row = updates.find(connection, partition, update_id)
         if row and row.state == updates.INVALIDATED:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ import psutil
 from feed_assets.core.data_centers import board_key
 from feed_assets.core.feeds import Feed
 from feed_assets.core.slices import SliceReader
+from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board, open_center
 from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 NO_PROFILE: Mapping[str, str] = MappingProxyType({})
 NOWHERE: Mapping[Feed, str] = MappingProxyType({})
-"""The default of `elsewhere`: all feeds are on the blackboard of the settings."""
+"""The default of `elsewhere`: all feeds are on the default blackboard."""
 
 
 def utc_now() -> datetime:
@@ -43,28 +44,43 @@ def _silent(_step: str) -> None:
     """Do nothing."""
 
 
-class Boards(dict[str, Blackboard]):
-    """Other blackboards by name. Each blackboard is opened on first use.
+class Boards(dict[str | None, Blackboard]):
+    """Blackboards by name, None for the default one. Each blackboard is opened on first use.
 
-    Those of other teams have their names in the settings, those of data centers their `board_key`.
+    Those in the settings have their names there, those of data centers their `board_key`.
     """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._settings = settings
 
-    def __missing__(self, name: str) -> Blackboard:
+    def __missing__(self, name: str | None) -> Blackboard:
         centers = {board_key(each): each for each in self._settings.data_centers.get_secret_value()}
-        is_center = name in centers
-        self[name] = open_center(self._settings, centers[name]) if is_center else open_board(self._settings, name=name)
+        if name in centers:
+            self[name] = open_center(self._settings, centers[name])
+        else:
+            self[name] = open_board(self._settings, name=name, makes=False)
         return self[name]
+
+
+def elsewhere_of(settings: Settings, declared: Mapping[Feed, str] = NOWHERE) -> dict[Feed, str]:
+    """Return the blackboards of feeds that are not on the default one: as declared, or where they are listed.
+
+    Another code location's datasets are not declared here. They are on the one of our blackboards that has their
+    folder, on the default one if it has it.
+    """
+    boards = Boards(settings)
+    listed = {feed: name for name in settings.own_places if name for feed in read.feeds(boards[name])}
+    undeclared = [feed for feed in listed.keys() - declared.keys() if not boards[None].page(str(feed)).names]
+    return {**{feed: listed[feed] for feed in undeclared}, **declared}
 
 
 @dataclass(frozen=True)
 class Services:
     """The services of a run. `on_step` is called after each step, for logs and for tests that kill the run there.
 
-    `elsewhere` names the blackboard of each feed that is on one of the `other_boards`. All other feeds are on `board`.
+    `elsewhere` names the blackboard of each feed that is on one of the `other_boards`. All other feeds are on `board`,
+    the default one, which nothing but `board_named` reads: each use names its feed. We write `board` and `own_boards`.
     """
 
     board: Blackboard
@@ -73,7 +89,8 @@ class Services:
     now: Callable[[], datetime] = utc_now
     on_step: Callable[[str], None] = field(default=_silent)
     elsewhere: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
-    other_boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
+    other_boards: Mapping[str | None, Blackboard] = field(default_factory=dict[str | None, Blackboard])
+    own_boards: Collection[str] = ()
     place: str | None = None
     """The data center from whose blackboard a run reads its inputs. None means the primary."""
 
@@ -92,19 +109,28 @@ class Services:
         """
         board = open_board(settings, makes=makes)
         ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
-        boards = Boards(settings)
-        return cls(board, ledger, maker or (lambda: spark_maker(settings)), elsewhere=elsewhere, other_boards=boards)
+        make = maker or (lambda: spark_maker(settings))
+        own = frozenset(name for name in settings.own_places if name)
+        return cls(board, ledger, make, elsewhere=elsewhere, other_boards=Boards(settings), own_boards=own)
 
     def board_of(self, feed: Feed) -> Blackboard:
         """Return the blackboard that a feed is on."""
         return self.board_named(self.elsewhere.get(feed))
 
     def board_named(self, name: str | None) -> Blackboard:
-        """Return the blackboard with this name in the settings, or our own if `name` is None.
+        """Return the blackboard with this name in the settings, or the default one if `name` is None.
 
         Raise InvalidSetting if the name is unknown.
         """
         return self.other_boards[name] if name else self.board
+
+    def boards(self) -> list[Blackboard]:
+        """Return all blackboards that we write, the default one first."""
+        return [*map(self.board_named, (None, *sorted(self.own_boards)))]
+
+    def of_others(self) -> set[Feed]:
+        """Return the feeds on blackboards of other teams."""
+        return {feed for feed, name in self.elsewhere.items() if name not in self.own_boards}
 
 
 def spark_maker(

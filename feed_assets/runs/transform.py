@@ -130,8 +130,7 @@ class _Transform:
         for source in self.task.recipe.sources:
             if source.schema and source.format != "parquet":
                 updates = self.task.updates.get(source.name, ())
-                board = self.task.boards.get(source.name, self.board)
-                check_unaltered(board, [file for update in updates for file in update.files])
+                check_unaltered(self._board_of(source), [file for update in updates for file in update.files])
 
     def give_back(self) -> None:
         """Release the cached frames. It is not called after an interrupt, because Spark may not answer."""
@@ -164,7 +163,7 @@ class _Transform:
         update = self.task.previous
         if update is None:
             return None
-        return self._own([update])[0]
+        return self._own([update], self.board)[0]
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self.kept.append(frame.persist())
@@ -173,7 +172,7 @@ class _Transform:
     def _tagged(self, source: RecipeInput) -> DataFrame:
         """Return one frame with the files of all batches and partitions, so that Spark plans only one frame."""
         updates = self.task.updates[source.name]
-        board = self.task.boards.get(source.name, self.board)
+        board = self._board_of(source)
         dialect = source.dialect or RFC_4180
         tagged = input_frames.read(self.spark, board, updates, source.format, source.schema or "", dialect=dialect)
         return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
@@ -185,20 +184,23 @@ class _Transform:
         updates = self.task.updates[source.name]
         frames = [
             frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame
-            for update, frame in zip(updates, self._own(updates), strict=True)
+            for update, frame in zip(updates, self._own(updates, self._board_of(source)), strict=True)
         ]
         return reduce(DataFrame.unionByName, frames)
 
-    def _own(self, updates: Sequence[Update]) -> list[DataFrame]:
+    def _board_of(self, source: RecipeInput) -> Blackboard:
+        return self.task.boards.get(source.name, self.board)
+
+    def _own(self, updates: Sequence[Update], board: Blackboard) -> list[DataFrame]:
         """Return a frame for each of these updates, which our own runs wrote.
 
         The schema is taken from a footer, so Spark need not run a job to infer it. The footers are also checked,
         because Spark would silently read only a part of a truncated file.
         """
-        schemas = spark_schemas(self.board, updates)
+        schemas = spark_schemas(board, updates)
         own = [schemas[each.files[0].key] for each in updates]
         return [
-            input_frames.read_own(self.spark, self.board, each, StructType.fromJson(json.loads(text)) if text else None)
+            input_frames.read_own(self.spark, board, each, StructType.fromJson(json.loads(text)) if text else None)
             for each, text in zip(updates, own, strict=True)
         ]
 

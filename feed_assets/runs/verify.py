@@ -13,6 +13,7 @@ from feed_assets.core.errors import BlackboardMissing, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
 from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.runs.services import Services
@@ -145,13 +146,14 @@ def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed]
 
     If the update is missing, sync the partition, because the update may have been replaced and pruned.
     """
+    board = services.board_of(row.partition.feed)
     try:
-        read.named(services.board, row.partition, row.id)
+        read.named(board, row.partition, row.id)
     except NoValidUpdate:
-        report.is_other_blackboard = not _has_some(services, declared)
+        report.is_other_blackboard = not _has_some(services, row.partition.feed, declared)
         if report.is_other_blackboard:
-            raise _other_blackboard(services) from None
-        reading, _ = sync(services.board, services.ledger, row.partition, services.now())
+            raise _other_blackboard(board) from None
+        reading, _ = sync(board, services.ledger, row.partition, services.now())
     else:
         return []
     if reading.update and reading.update.id >= row.id:
@@ -160,14 +162,15 @@ def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed]
     return [Gone(row.partition, row.id, reasons.get(row.id, updates.NOT_THERE))]
 
 
-def _has_some(services: Services, declared: Collection[Feed]) -> bool:
-    """Return whether the blackboard has anything of any declared feed. If not, another blackboard is mounted."""
-    return any(services.board.page(str(feed)).names for feed in declared if feed not in services.elsewhere)
+def _has_some(services: Services, beside: Feed, declared: Collection[Feed]) -> bool:
+    """Return whether a feed's blackboard has anything that is declared there. If not, another blackboard is mounted."""
+    board, name = services.board_of(beside), services.elsewhere.get(beside)
+    return any(board.page(str(feed)).names for feed in declared if services.elsewhere.get(feed) == name)
 
 
-def _other_blackboard(services: Services) -> BlackboardMissing:
+def _other_blackboard(board: Blackboard) -> BlackboardMissing:
     return BlackboardMissing(
-        f"the blackboard {services.board.url} has none of the feeds declared here, and the ledger has updates of them: "
+        f"the blackboard {board.url} has none of the feeds declared here, and the ledger has updates of them: "
         "expected the blackboard on which they were published. No update is recorded as missing. Correct the setting "
         "or the mount. If it was emptied on purpose, `feed-assets explain FEED PARTITION` records that for one "
         "partition."

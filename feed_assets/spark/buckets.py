@@ -1,6 +1,6 @@
-"""Spark's configuration for other teams' buckets: each bucket gets the endpoint and the profile of its blackboard.
+"""Spark's configuration for the buckets of named blackboards: each gets the endpoint and the profile of its blackboard.
 
-Hadoop configures s3a per bucket, so everything in a bucket is read with the same credentials.
+Hadoop configures s3a per bucket, so everything in a bucket is read and written with the same credentials.
 """
 
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ _AWS = {"endpoint": "s3.amazonaws.com", "path.style.access": "false", "connectio
 
 
 def buckets(settings: Settings) -> dict[str, str]:
-    """Return the configuration of other teams' buckets.
+    """Return the configuration of the buckets of named blackboards.
 
     Raise InvalidSetting if two blackboards use one bucket with different endpoints or profiles.
     """
@@ -64,9 +64,9 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 
 
 def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
-    """Return Spark's options for one bucket of another team.
+    """Return Spark's options for the bucket of a named blackboard.
 
-    Set the endpoint of the other team's blackboard. If it has none, set AWS's, but only if our own blackboard has an
+    Set the endpoint of its blackboard. If it has none, set AWS's, but only if the default blackboard has an
     endpoint, because Spark would use that one for this bucket.
     """
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}

@@ -52,8 +52,8 @@ _LOCAL = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # Compression would cost a fifth of the CPU time.
     "spark.sql.codegen.cache.maxEntries": "1000",  # Three datasets already need more than the default of 100.
 }
-# Hadoop's default file system writes .crc files, which the manifest would count. It is replaced only if the blackboard
-# is on `file:`, because s3a needs the default file system to buffer uploads.
+# Hadoop's default file system writes .crc files, which the manifest would count. It is replaced only if a blackboard of
+# ours is on `file:`, because s3a needs the default file system to buffer uploads on disk.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "pyspark.sql.connect.logging")
@@ -86,8 +86,15 @@ def conf(settings: Settings) -> dict[str, str]:
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
     values |= {**_LOCAL, **default_heap(), **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
     values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
-    values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
+    values |= _of_local_files(settings)
     return {**values, **_jars(settings.spark_jars), **s3a, **own, **checksums.OF_SESSION}
+
+
+def _of_local_files(settings: Settings) -> dict[str, str]:
+    """Return the options to write local files. If we also write to S3, uploads are buffered in memory instead."""
+    schemes = {each.url.partition(":")[0] for each in settings.own_places.values()}
+    in_memory = {f"{S3A}.fast.upload.buffer": "bytebuffer", f"{S3A}.multipart.size": "16M"} if "s3" in schemes else {}
+    return {**_RAW_FILES, **in_memory} if "file" in schemes else {}
 
 
 def heap_in_words(settings: Settings) -> str:

@@ -64,8 +64,8 @@ class Harness:
         maker: The maker of rows in place of Spark, such as a `PlainMaker`. Every run on the instance in this process
             uses it, including `dg.materialize(…, instance=harness.instance)`.
         sources: The data to read in place of each external source: rows, the path of a file or folder, a URL, or
-            another declaration. The key is the name of the event source, of another team's blackboard, or of the
-            dataset that has the `LineageTable`.
+            another declaration. The key is the name of the event source, of a blackboard that is not the default one,
+            or of the dataset that has the `LineageTable`.
         selection: The assets to drive with everything upstream of them, in Dagster's selection syntax; None for all.
             With a selection or a replaced source, your own sensors, schedules and jobs are left out.
 
@@ -135,8 +135,12 @@ class Harness:
         test must write to it.
         """
         __tracebackhide__ = True
-        name = Graph(self.definitions.resolve_asset_graph()).elsewhere.get(Feed.parse(feed))
+        name = self._elsewhere.get(Feed.parse(feed))
         return open_as_owner(self._settings, name) if name else self.board
+
+    @property
+    def _elsewhere(self) -> Mapping[Feed, str]:
+        return Graph(self.definitions.resolve_asset_graph()).elsewhere
 
     @property
     def runner(self) -> Runner:
@@ -201,7 +205,8 @@ class Harness:
         Raises:
             NotRevalidated: Its files differ from the published files, or it cannot be valid again for another reason.
         """
-        revalidate(Services.of(self._settings), _partition(feed, partition), update_id)
+        services = Services.of(self._settings, elsewhere=self._elsewhere)
+        revalidate(services, _partition(feed, partition), update_id)
 
     def newest(self, feed: str, partition: str = "") -> str | None:
         """Find the newest valid update on the blackboard.
@@ -213,7 +218,7 @@ class Harness:
         Returns:
             The id of the partition's newest valid update; None if it has none.
         """
-        update = read.latest(self.board, _partition(feed, partition)).update
+        update = read.latest(self._board_of(feed), _partition(feed, partition)).update
         return update.id if update else None
 
     def rows(self, feed: str, partition: str = "") -> list[dict[str, Any]]:
@@ -229,7 +234,8 @@ class Harness:
         Raises:
             NoValidUpdate: The partition has no valid update.
         """
-        return published_rows(self.board, read.require(read.latest(self.board, _partition(feed, partition))))
+        board = self._board_of(feed)
+        return published_rows(board, read.require(read.latest(board, _partition(feed, partition))))
 
     def ask(self, cursor: str | None = None, name: str = "feeds") -> RequestedTick:
         """Evaluate a sensor without starting its runs.

@@ -47,7 +47,7 @@ BOARDS = f"{PREFIX}BLACKBOARDS"
 
 @contextmanager
 def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> Generator[None]:
-    """Add the test's blackboards of other teams to the settings, until the block ends.
+    """Add the test's named blackboards to the settings, until the block ends. Those of our datasets are ours.
 
     An event source may have the same name as a blackboard. Then a path or URL replaces the blackboard too, and rows or
     a declaration replace only the event source.
@@ -55,7 +55,8 @@ def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration])
     events = {each.source.name for each in declared if isinstance(each, EventTable)}
     named = {name for each in declared for name in _boards_of(each)} & sources.keys()
     names = {name for name in named if name not in events or isinstance(sources[name], Path | str)}
-    places = {name: {"url": _url_of(name, sources[name])} for name in sorted(names)}
+    own = {each.blackboard for each in declared if isinstance(each, Dataset)}
+    places = {name: {"url": _url_of(name, sources[name]), "writable": name in own} for name in sorted(names)}
     if not places:
         yield
         return
@@ -224,14 +225,15 @@ def _lineage_of(declared: Dataset) -> LineageTable | LineageFile | None:
 
 
 def _boards_of(declared: Declaration) -> Iterator[str]:
-    """Yield the names of the other teams' blackboards that a declaration reads."""
+    """Yield the names of the blackboards that a declaration reads or writes, other than the default one."""
     named: list[str | None] = []
     if isinstance(declared, Foreign):
         named = [declared.blackboard, declared.intake.blackboard if isinstance(declared.intake, Pull) else None]
     elif isinstance(declared, EventTable):
         named = [part.blackboard for part in declared.source.parts if isinstance(part, EventFiles)]
-    elif isinstance(declared, Dataset) and isinstance(lineage := _lineage_of(declared), LineageFile):
-        named = [lineage.blackboard]
+    elif isinstance(declared, Dataset):
+        lineage = _lineage_of(declared)
+        named = [declared.blackboard, lineage.blackboard if isinstance(lineage, LineageFile) else None]
     yield from filter(None, named)
 
 

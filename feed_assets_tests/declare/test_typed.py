@@ -222,6 +222,7 @@ WRONG: dict[str, Any] = {
     "foreign_feed.completeness": "99%",
     "foreign_feed.regions": {"apac": "Asia/Singapore"},
     "feed_asset.compact": True,
+    "feed_asset.blackboard": "s3://ours",
     "feed_asset.completeness": "99%",
     "feed_asset.regions": {"apac": "Asia/Singapore"},
     "EventTopic.topic": 1,

@@ -59,6 +59,9 @@ def test_a_partner_feed_is_read_on_its_blackboard_and_its_dataset_is_on_ours(par
     assert [run.succeeded for run in world.run_until_idle()] == [True]
     assert files_in(partner) == before
     assert made_of(world, DAY)["raw"] == [f"{THEIRS}/{DAY}/{update_id}"]
+    assert named_board("partner").url == partner.as_uri()
+    with pytest.raises(Exception, match=r"there is no blackboard 'partne': FEED_ASSETS_BLACKBOARDS has partner"):
+        named_board("partne")
 
 
 def made_of(world: Harness, day: str) -> dict:
@@ -142,9 +145,3 @@ def test_event_files_are_read_on_the_partner_blackboard(partner):
     world.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
         assert [each.correlation for each in event_store.newest(connection, 10, None)] == ["c-1"]
-
-
-def test_the_command_line_accepts_the_name_of_a_partner_blackboard(partner):
-    assert named_board("partner").url == partner.as_uri()
-    with pytest.raises(Exception, match=r"there is no blackboard 'partne': FEED_ASSETS_BLACKBOARDS has partner"):
-        named_board("partne")

@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyspark.sql.connect.dataframe  # noqa: F401  (imported once, in the fork server)
 from dagster_pyspark import LazyPySparkResource  # noqa: F401  (the same)
@@ -13,7 +15,7 @@ from feed_assets.runs.services import Services, spark_maker
 from feed_assets.settings import Settings
 from feed_assets.testing import Given, PlainMaker
 from feed_assets_tests.support import feed_processes, ledger_processes
-from feed_assets_tests.support.build_lake import NOW, Lake
+from feed_assets_tests.support.build_lake import CLEAN, NOW, REJECTS, Lake
 
 feed_processes.processes.set_forkserver_preload([feed_processes.__name__, ledger_processes.__name__, __name__])
 
@@ -30,16 +32,23 @@ def plain(board: Blackboard) -> Maker:
     return PlainMaker(given)
 
 
-def build_and_die(board_url: str, ledger_url: str, spark_remote: str | None, key: str, last: str) -> None:
+def services_on(urls: Sequence[str], ledger_url: str, maker: Callable[[], Maker] | None = None) -> Services:
+    """Return services with raw feeds on the first blackboard and datasets on the last, which may be the same."""
+    board, own = (Blackboard.open(url, create=True) for url in (urls[0], urls[-1]))
+    services = Services(board, open_ledger(ledger_url), maker or (lambda: plain(board)), lambda: NOW)
+    if board.url == own.url:
+        return services
+    elsewhere = dict.fromkeys((CLEAN, REJECTS), "archive")
+    return replace(services, elsewhere=elsewhere, other_boards={"archive": own}, own_boards=["archive"])
+
+
+def build_and_die(urls: Sequence[str], ledger_url: str, spark_remote: str | None, key: str, last: str) -> None:
     """Build a partition, with Spark if there is one, and be killed right after the step `last`."""
 
     def die(step: str) -> None:
         if step == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    board, ledger = Blackboard.open(board_url), open_ledger(ledger_url)
-
-    def make() -> Maker:
-        return spark_maker(Settings(spark_remote=spark_remote)) if spark_remote else plain(board)
-
-    Lake(Services(board, ledger, make, lambda: NOW, die)).clean(key)
+    make = (lambda: spark_maker(Settings(spark_remote=spark_remote))) if spark_remote else None
+    services = services_on(urls, ledger_url, make)
+    Lake(replace(services, on_step=die)).clean(key)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +11,15 @@ import pytest
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.pins import Pin
-from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, updates
-from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.updates import UpdateRow
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.reconcile import FinishedRun, reconcile
-from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.runs.killed import build_and_die, plain
-from feed_assets_tests.support.build_lake import CLEAN, NOW, RAW, REJECTS, Lake, stepping, with_spark
+from feed_assets_tests.runs.killed import build_and_die, services_on
+from feed_assets_tests.support.build_lake import CLEAN, RAW, REJECTS, Lake, stepping, with_spark
 from feed_assets_tests.support.feed_processes import start
 from feed_assets_tests.support.servers import connect_server
 
@@ -71,27 +68,29 @@ def ids(lake: Lake, feed, key) -> tuple[str | None, str | None]:
 
 
 @contextmanager
-def killed_in(folder: Path, maker: Maker | None = None, spark_remote: str | None = None) -> Iterator[Aftermath]:
+def killed_in(
+    folder: Path, maker: Maker | None = None, spark_remote: str | None = None, boards: Sequence[str] = ("lake",)
+) -> Iterator[Aftermath]:
     """Build each partition, add input, and build it again in a process that is killed."""
-    board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
-    board, ledger = Blackboard.open(board_url, create=True), open_ledger(ledger_url)
-    lake = Lake(Services(board, ledger, lambda: maker or plain(board), lambda: NOW))
+    urls, ledger_url = [(folder / each).as_uri() for each in boards], f"sqlite:///{folder / 'ledger.db'}"
+    lake = Lake(services_on(urls, ledger_url, (lambda: maker) if maker else None))
     steps = steps_of_a_build(lake)
     expected = lake.newest(key="undisturbed")
     killed = [prepare(lake, step, steps) for step in steps]
     for first in range(0, len(steps), AT_ONCE):
         some = steps[first : first + AT_ONCE]
-        children = [start(build_and_die, board_url, ledger_url, spark_remote, key_of(step), step) for step in some]
+        children = [start(build_and_die, urls, ledger_url, spark_remote, key_of(step), step) for step in some]
         for child in children:
             child.join()
         assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(some)
     yield Aftermath(lake, tuple(killed), expected, reconcile(lake.services))
-    ledger.engine.dispose()
+    lake.services.ledger.engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def aftermath(tmp_path_factory) -> Iterator[Aftermath]:
-    with killed_in(tmp_path_factory.mktemp("killed")) as made:
+@pytest.fixture(scope="module", params=[("lake",), ("lake", "archive")], ids=["one", "two"])
+def aftermath(tmp_path_factory, request: pytest.FixtureRequest) -> Iterator[Aftermath]:
+    """Yield the aftermath with all feeds on one blackboard, and with datasets on another one than raw feeds."""
+    with killed_in(tmp_path_factory.mktemp("killed"), boards=request.param) as made:
         yield made
 
 
@@ -158,7 +157,7 @@ def test_killed_runs_with_a_manifest_are_published_as_the_run_would_have(afterma
 
 
 def test_swept_updates_leave_no_objects(aftermath):
-    board = aftermath.lake.services.board
+    board = aftermath.lake.services.board_of(CLEAN)
     swept = [row for finished in aftermath.finished for row in finished.swept]
     assert {row.partition.feed for row in swept} == {CLEAN, REJECTS}
     assert [board.files(f"{row.partition.path}/{row.id}") for row in swept] == [()] * len(swept)

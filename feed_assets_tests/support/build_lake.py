@@ -83,7 +83,7 @@ class Lake:
 
     def valid(self, feed: Feed = CLEAN, key: str = DAY) -> Update | None:
         """Return the update that readers of the blackboard see."""
-        return read.latest(self.services.board, Partition(feed, key)).update
+        return read.latest(self.services.board_of(feed), Partition(feed, key)).update
 
     def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.UpdateRow | None:
         """Return the newest published update in the ledger."""
@@ -123,7 +123,8 @@ class Lake:
 
     def objects(self) -> list[str]:
         """Return every key on the blackboard, except claims."""
-        return [file.key for file in self.services.board.files("") if not file.key.startswith("_feed_assets/")]
+        files = [file for board in self.services.boards() for file in board.files("")]
+        return [file.key for file in files if not file.key.startswith("_feed_assets/")]
 
 
 def with_spark(spark: SparkSession) -> Callable[[], Maker]:
@@ -141,7 +142,7 @@ def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
     update = lake.valid(feed, key)
     if update is None:
         raise NoValidUpdate(f"{feed} {key}")
-    return sorted(tuple(row) for row in read_own(SparkSession.active(), lake.services.board, update).collect())
+    return sorted(tuple(row) for row in read_own(SparkSession.active(), lake.services.board_of(feed), update).collect())
 
 
 def at(hour: int) -> datetime:

@@ -17,6 +17,7 @@ from feed_assets import Compact, Input, Late, Resources, Retention, checks, feed
 from feed_assets.core.attempts import pause_after
 from feed_assets.core.data_centers import At
 from feed_assets.core.feeds import Update
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
@@ -56,6 +57,7 @@ def sums_of(
     resources: Resources | None = None,
     compact: Compact | None = None,
     at: At = "primary",
+    blackboard: str | None = None,
 ) -> dg.AssetsDefinition:
     """Declare sums of `n` by `k`: a sum over 100 fails the audit, and a sum of 13 fails the function."""
 
@@ -70,6 +72,7 @@ def sums_of(
         resources=resources,
         compact=compact,
         at=at,
+        blackboard=blackboard,
     )
     def sums(raw):
         """Return the numbers summed by key."""
@@ -97,7 +100,7 @@ def given(task: Task) -> Given:
         row
         for source in task.recipe.sources
         for each in task.updates.get(source.name, ())
-        for row in read(source, each)
+        for row in read(source, each, task.boards.get(source.name))
     ]
     good, bad = [row for row in found if isinstance(row["n"], int)], [row for row in found if isinstance(row["n"], str)]
     if str(task.recipe.feed) != SUMS:
@@ -111,9 +114,9 @@ def given(task: Task) -> Given:
     return Given([{"k": k, "n": sums[k]} for k in sorted(sums)], bad, failed)
 
 
-def read(source: RecipeInput, update: Update) -> list[dict]:
+def read(source: RecipeInput, update: Update, board: Blackboard | None = None) -> list[dict]:
     """Return the rows of an update; `n` of a foreign one stays text if it is no number."""
-    board = open_board(settings())
+    board = board or open_board(settings())
     if source.schema is None:
         return rows_of(board, update)
     texts = [(board.get(file.key) or b"").decode() for file in update.files]

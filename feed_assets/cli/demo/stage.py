@@ -72,7 +72,7 @@ class Stage:
         self.definitions, self.folder = definitions, folder
         hide_banner()
         self.services = open_services()
-        self.board = self.services.board
+        self.board = self.services.board_named(None)
         self.runner = Runner(definitions, instance, self._on_run)
         self.warehouse = Target("demo", Warehouse(url=SecretStr(f"duckdb://{folder / 'warehouse.db'}")))
         self._built = self._steps = 0

@@ -91,8 +91,8 @@ class Graph:
 
     @cached_property
     def elsewhere(self) -> dict[Feed, str]:
-        """Return the feeds on other teams' blackboards, each with the name of its blackboard."""
-        return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
+        """Return the feeds that are not on the default blackboard, each with the name of its blackboard."""
+        return {feed: node.blackboard for feed, node in self.by_feed.items() if node.blackboard}
 
     @cached_property
     def newer(self) -> dict[Feed, Feed]:
@@ -188,8 +188,9 @@ class Graph:
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def on_blackboard(self) -> list[Feed]:
-        """Return every declared feed on our blackboard, whether we or others write it."""
-        return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
+        """Return every declared feed on the default blackboard, whether we or others write it."""
+        feeds = [*self.own(), *(node.feed for node in self.foreign())]
+        return [feed for feed in feeds if feed not in self.elsewhere]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
         """Return the outputs to decide after a change of a dataset or its input.

@@ -21,6 +21,7 @@ from feed_assets.orchestration.declare.declarations import (
     LoadedTopic,
     Rejects,
     StateTable,
+    blackboard_of,
     declaration_of,
 )
 from feed_assets.orchestration.declare.input_specs import asset_key
@@ -107,8 +108,8 @@ class Node:
 
     @property
     def blackboard(self) -> str | None:
-        """Return the name of the feed's blackboard. Return None if the feed is on our own blackboard."""
-        return self.declaration.blackboard if isinstance(self.declaration, Foreign) else None
+        """Return the name of the feed's blackboard. Return None if the feed is on the default blackboard."""
+        return blackboard_of(self.declaration)
 
     @property
     def by_intake(self) -> bool:

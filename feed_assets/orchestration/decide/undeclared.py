@@ -1,6 +1,7 @@
 """Feeds and partitions on the blackboard that nobody declares, such as mistyped names."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -79,8 +80,14 @@ def unread(graph: Graph, services: Services, now: datetime, limit: WalkLimit | N
     Partitions before the declared first partition are left out, because a producer may have older history. Feeds of
     intake are left out, because intake checks its partitions. `limit` bounds the search for undeclared feeds.
     """
-    undeclared = unknown_feeds(graph, services.board, services.ledger, limit)
-    reasons = {str(feed): f"{feed}: {why}" for feed, why in undeclared.items()}
+    reasons: dict[str, str] = {}
+    limits = [(board, replace(limit) if limit else None) for board in services.boards()]
+    for board, each in limits:
+        undeclared = unknown_feeds(graph, board, services.ledger, each)
+        reasons |= {str(feed): f"{feed}: {why}" for feed, why in undeclared.items()}
+    if limit:  # The next walks begin where the first of these has stopped.
+        ends = (each.stopped for _, each in limits if each and each.stopped)
+        limit.stopped = min(ends, key=lambda path: path.split("/"), default=None)
     for node in (node for node in graph.foreign() if not node.by_intake):
         with services.ledger.read() as connection:
             keys = {*updates.published_keys(connection, node.feed)}

@@ -249,6 +249,7 @@ def dataset_of(
         version_in_key=version_in_key,
         compact=compact,
         at=at,
+        blackboard=recipe.blackboard,
     )
 
 
@@ -267,7 +268,7 @@ def spec_of(
 ) -> dg.AssetSpec:
     """Return the spec of one of a dataset's outputs."""
     is_main = output == recipe.feed
-    its = dataset.retention, dataset.version_in_key
+    its = dataset.retention, dataset.version_in_key, dataset.blackboard
     declared = dataset if is_main else Rejects(output, recipe.outputs, *its)
     presentation = presentation if is_main else presentation.of_rejects()
     return presentation.spec(

@@ -1,7 +1,7 @@
 """Declarations of our assets: frozen values, each stored in its asset's metadata under one key."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, Protocol
@@ -32,6 +32,7 @@ from feed_assets.core.topics import Topic
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
+from feed_assets.settings import others_places
 from feed_assets.sources.declared import EventSource
 
 _log = logging.getLogger(__name__)
@@ -135,6 +136,8 @@ class Dataset:
     """When and how the files of a partition are merged. None means never."""
     version_in_key: bool = False
     """True if the asset keys of the dataset and its rejects contain the version."""
+    blackboard: str | None = None
+    """The name of the blackboard that the dataset is published on. None means the default one."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
@@ -147,6 +150,7 @@ class Rejects:
     outputs: tuple[FeedName, ...]
     retention: Retention | None = None
     version_in_key: bool = False
+    blackboard: str | None = None
     role: Literal["rejects"] = "rejects"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
@@ -268,6 +272,25 @@ def declaration_of(asset: Asset) -> Declaration | None:
 def value_of(entry: Any) -> Any:
     """Return the plain value of a metadata entry, which Dagster may have wrapped."""
     return getattr(entry, "value", entry)
+
+
+def blackboard_of(declared: Declaration) -> str | None:
+    """Return the name of the blackboard that a feed is on. Return None for the default one, or for no feed."""
+    return declared.blackboard if isinstance(declared, Foreign | Dataset | Rejects) else None
+
+
+def refuse_others_places(declared: Sequence[Declaration]) -> None:
+    """Raise InvalidDefinition for a dataset on a blackboard that the settings do not call ours.
+
+    A name without a setting is no error here: definitions also load where there are no blackboards, as in a test.
+    """
+    published = [each for each in declared if isinstance(each, Dataset) and each.blackboard]
+    read_only = others_places() if published else set[str]()
+    if dataset := next((each for each in published if each.blackboard in read_only), None):
+        raise InvalidDefinition(
+            f"{dataset.feed} is published on the blackboard {dataset.blackboard!r}, which belongs to another team: "
+            'expected one that is ours. If you may write to it, add "writable": true to it in FEED_ASSETS_BLACKBOARDS.'
+        )
 
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:

@@ -362,7 +362,7 @@ class Input:
             event_time=foreign.event_time if foreign else None,
             grain=foreign.tracked.base if foreign and foreign.tracked else None,
             fans_in=self.mapping is not None and not isinstance(self.mapping, Previous),
-            blackboard=foreign.blackboard if foreign else None,
+            blackboard=declared.blackboard if isinstance(declared, Foreign | Dataset) else None,
             dialect=foreign.dialect if foreign else None,
         )
 

@@ -250,7 +250,8 @@ class _Body:
                 selection = self.node.outputs, context.selected_asset_keys, context.selected_asset_check_keys
                 metadata |= self.target.metadata if self.target else {}
                 version, of_all = self._as_a_set(outcome)
-                yield from materialized(outcome, *selection, {**metadata, **of_all}, self._page_of, version)
+                metadata, name = metadata | of_all, self.node.blackboard
+                yield from materialized(outcome, *selection, metadata, self._page_of, version, blackboard=name)
 
     def _page_of(self, read: Partition) -> str:
         """Return Dagster's page of an input's partition.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import dagster as dg
 
-from feed_assets.core.argument_types import Aggregate, Name, Owner
+from feed_assets.core.argument_types import Aggregate, BoardName, Name, Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.compact import Compact
 from feed_assets.core.completeness import Completeness
@@ -92,6 +92,7 @@ def feed_asset(
     at: At = PRIMARY,
     version_in_key: bool = False,
     compact: Compact | None = None,
+    blackboard: BoardName | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
@@ -151,6 +152,8 @@ def feed_asset(
         version_in_key: True if the asset keys of the dataset and its rejects contain the version. Needed if a newer
             version is declared beside an older one, which keeps its key and history.
         compact: When and how small files of a partition are merged by the job `compact`; by default never.
+        blackboard: The name of the blackboard in `FEED_ASSETS_BLACKBOARDS` on which the dataset and its rejects are
+            published; by default `FEED_ASSETS_BLACKBOARD`. The setting must say that it is `writable`.
 
     Returns:
         A decorator that turns the function into the assets of the dataset and its rejects.
@@ -193,7 +196,8 @@ def feed_asset(
             code_version=code_version,
         )
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
-        recipe = with_windows(replace(recipe, is_by_events=by_events is not None), tracked)
+        recipe = replace(recipe, is_by_events=by_events is not None, blackboard=blackboard)
+        recipe = with_windows(recipe, tracked)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
         needed = {**read, **waited_for}
         declared = dataset_of(

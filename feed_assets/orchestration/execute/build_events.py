@@ -42,11 +42,12 @@ def materialized(
     extra_metadata: Mapping[str, Any],
     page_of: PageOf,
     version: str | None = None,
+    blackboard: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Yield one result per selected output. The dataset's own result has checks, pins and `extra_metadata`.
 
     `keys` are the outputs' asset keys, in order. `page_of` returns the path of an input's page. If a batch was written,
-    `version` is the data version of all batches together.
+    `version` is the data version of all batches together. `blackboard` is the name of the outputs' blackboard.
     """
     main = published.outputs[-1]
     for key, output in zip(keys, published.outputs, strict=True):
@@ -55,7 +56,7 @@ def materialized(
         extra = {**_dataset_metadata(published, page_of), **extra_metadata} if output is main else {}
         yield dg.MaterializeResult(
             asset_key=key,
-            metadata={**_update_metadata(output), **extra},
+            metadata={**_update_metadata(output, blackboard), **extra},
             data_version=dg.DataVersion((output is main and version) or output.written.data_version),
             check_results=[*_check_results(published.checks, key, checks)] if output is main else [],
         )
@@ -181,12 +182,12 @@ def _check_metadata(result: CheckResult) -> dict[str, Any]:
     return metadata
 
 
-def _update_metadata(output: Output) -> dict[str, Any]:
+def _update_metadata(output: Output, blackboard: str | None) -> dict[str, Any]:
     written = output.written
     times = {"first event": written.first, "last event": written.last}
     return {
         UPDATE_ID: output.id,
-        "path": url_of(output.partition, output.id),
+        "path": url_of(output.partition, output.id, blackboard),
         "files": len(written.files),
         "bytes": written.bytes,
         "dagster/row_count": written.records,

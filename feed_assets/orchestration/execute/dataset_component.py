@@ -163,6 +163,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         at: The place where a run computes: `primary`, a data center, a list by preference, `any`, or a place by key.
         version_in_key: True if its asset key contains the version.
         compact: When and how small files of a partition are merged.
+        blackboard: The name of the blackboard that it is published on.
         warehouses: Warehouses to load its rows into, each as a table `<warehouse>/<name>`.
     """
 
@@ -192,6 +193,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
     at: str | list[str] | dict[str, str | list[str]] = PRIMARY
     version_in_key: bool = False
     compact: Compact | None = None
+    blackboard: str | None = None
     warehouses: list[str] = Field(default_factory=list)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -235,6 +237,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
             at=self.at,
             version_in_key=self.version_in_key,
             compact=self.compact,
+            blackboard=self.blackboard,
             **self.presentation,
         )
 

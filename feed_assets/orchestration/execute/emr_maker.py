@@ -24,6 +24,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.maker import Task
 from feed_assets.runs.remote_making import RemoteRows, Report, made_of, order_of
 from feed_assets.runs.target_watch import LOOK_SECONDS, OFFLINE_LOOKS, TargetWatch
+from feed_assets.settings import settings
 from feed_assets.targets.emr_serverless import RUNNING, client_of, code_of
 
 POLL_SECONDS = LOOK_SECONDS
@@ -48,14 +49,15 @@ class EmrMaker:
     profile: str | None = None
 
     @contextmanager
-    def make(self, task: Task, board: Blackboard) -> Generator[RemoteRows]:
+    def make(self, task: Task, board: Blackboard) -> Generator[RemoteRows]:  # noqa: ARG002
         """Run a job that makes, writes and audits the rows. Yield its report of them.
 
+        The job opens the dataset's blackboard by its name, in its own settings.
         Raise the error that the job reports. Raise SparkDied if the job began and failed without a report. Raise
         TargetLost if the job is lost in another way, for example before it began.
         """
         job = _Job(client_of(self.target), self.watch)
-        failure, report = self._run(job, {**order_of(task, board.url), "profile": self.profile})
+        failure, report = self._run(job, {**order_of(task, settings().blackboard), "profile": self.profile})
         if report is None:
             raise self._without_report(job, failure) from failure
         try:

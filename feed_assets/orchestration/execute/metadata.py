@@ -25,7 +25,7 @@ PageOf = Callable[[Partition], str]
 
 
 def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
-    """Return the URL of an update or a partition, on our blackboard or on the named blackboard of another team."""
+    """Return the URL of an update or a partition, on the default blackboard or on the named one."""
     path = "/".join([partition.path, update_id] if update_id else [partition.path])
     return dg.MetadataValue.url(f"{masked(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
 

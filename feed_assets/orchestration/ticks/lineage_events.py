@@ -56,13 +56,16 @@ _WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
 
 @dataclass(frozen=True)
 class RunEvents:
-    """OpenLineage events for runs on a blackboard. `jobs` has the name of Dagster's job for each Dagster run."""
+    """OpenLineage events for runs.
+
+    `board` is the URL of the default blackboard. `jobs` has the name of Dagster's job for each Dagster run.
+    """
 
     graph: Graph
     board: str
     jobs: Mapping[str, str]
-    foreign_boards: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
-    """URLs of other teams' blackboards, by feed."""
+    other_boards: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
+    """URLs of the blackboards of feeds that are not on the default one, by feed."""
 
     def event(self, each: RunChange) -> RunEvent:
         """Return the event for the start or end of a run."""
@@ -177,7 +180,7 @@ class RunEvents:
         """Return namespace and name of a dataset, by OpenLineage's naming rules."""
         if not on_board:
             return TABLES, str(feed)
-        namespace, prefix = namespace_and_prefix(self.foreign_boards.get(feed, self.board))
+        namespace, prefix = namespace_and_prefix(self.other_boards.get(feed, self.board))
         return namespace, "/".join(part for part in (prefix, str(feed)) if part)
 
 

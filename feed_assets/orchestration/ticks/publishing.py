@@ -111,7 +111,7 @@ def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -
 
     The sink must not be inside a feed on the blackboard.
     """
-    sink = open_sink(expand(url), services.board, graph.on_blackboard())
+    sink = open_sink(expand(url), services.board_named(None), graph.on_blackboard())
     return _Outlet(name_of(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
 
 
@@ -128,7 +128,7 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
             {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))} if run_ids else {}
         )
         url_by_feed = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
-        lineage = RunEvents(graph, services.board.url, jobs, url_by_feed)
+        lineage = RunEvents(graph, services.board_named(None).url, jobs, url_by_feed)
         return [(each.sequence, lineage.event(each)) for each in changes]
 
     return _Outlet(name_of(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
@@ -142,7 +142,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
     from feed_assets.orchestration.ticks.catalog import Catalog
     from feed_assets.sources.glue import GlueSink
 
-    catalog = Catalog(graph, services.ledger, services.board.url)
+    catalog = Catalog(graph, services.ledger, services.board_named(None).url)
     limit = BATCHES_PER_WRITE
     return _Outlet(name_of(url), GlueSink(url.removeprefix(GLUE)), lambda last: catalog.after(last, limit), limit)
 
