@@ -107,7 +107,7 @@ def _changed_file(place: Place, copy: Update, replica: Replica) -> str | None:
         recorded = replica.files.get(name)
         if recorded is None or name not in files or files[name].size != recorded.size:
             return name
-        if digest_of(place.board, files[name].key, _go_on)[0].md5 != recorded.md5:
+        if digest_of(place.board, files[name], _go_on)[0].md5 != recorded.md5:
             return name
     return None
 
@@ -150,8 +150,8 @@ def _by_name(update: Update) -> dict[str, File]:
 
 def _ends_that_differ(services: Services, place: Place, update: Update, file: File) -> str | None:
     """Return DAMAGED or DIFFERENT if the bytes of a file differ between both ends. Return None if they are equal."""
-    original, _ = digest_of(services.board_of(update.partition.feed), file.key, _go_on)
-    copy, _ = digest_of(place.board, file.key, _go_on)
+    original, _ = digest_of(services.board_of(update.partition.feed), file, _go_on)
+    copy, _ = digest_of(place.board, file, _go_on)
     if original.md5 == copy.md5:
         return None
     with services.ledger.read() as connection:

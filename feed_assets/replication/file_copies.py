@@ -88,9 +88,9 @@ def compared(
     etag = _unquoted(file.etag)
     if _MD5.fullmatch(etag) and etag == _unquoted(copy.etag):
         return CopiedFile(file.size, etag, file.etag, copy.etag)
-    original, served = digest_of(source, file.key, checkpoint)
+    original, served = digest_of(source, file, checkpoint)
     check_served(file, served)
-    digest, current = digest_of(place, file.key, checkpoint)
+    digest, current = digest_of(place, file, checkpoint)
     if current is None or (current.etag, digest.size, digest.md5) != (copy.etag, original.size, original.md5):
         return None
     return CopiedFile(file.size, digest.md5, file.etag, copy.etag)
@@ -150,6 +150,8 @@ def _observed(source: Blackboard, file: File, digest: Digest, checkpoint: Checkp
     for chunk in _chunks_of(source, file):
         checkpoint(len(chunk))
         digest.add(chunk)
+        if digest.size > file.size:  # The rest may have no end.
+            break
         yield chunk
     if digest.size != file.size:
         raise UpdateChanged(f"{file.key}: the source sent {digest.size} bytes, expected {file.size}. Copy it again.")
@@ -171,7 +173,7 @@ def _read_back(
     if again is not None and opened is not None:
         served, is_equal = opened[0], _are_equal(_chunks_of(place, opened[0], opened), again, checkpoint)
     else:
-        digest, served = digest_of(place, file.key, checkpoint)
+        digest, served = digest_of(place, file, checkpoint)
         is_equal = (digest.size, digest.md5) == (sent.size, sent.md5)
     if served is None or not is_equal:
         raise CopyDamaged(
@@ -194,12 +196,17 @@ def _are_equal(copy: Iterator[bytes], sent: Iterator[bytes], checkpoint: Checkpo
     return not rest and not next(sent, b"")
 
 
-def digest_of(board: Blackboard, key: str, checkpoint: Checkpoint) -> tuple[Digest, File | None]:
-    """Return the digest of an object's bytes, and its metadata. The latter is None if it does not exist."""
-    digest, opened = Digest(), board.stream(key)
+def digest_of(board: Blackboard, file: File, checkpoint: Checkpoint) -> tuple[Digest, File | None]:
+    """Return the digest of an object's bytes, and its metadata. The latter is None if it does not exist.
+
+    Reading ends soon after the size of `file`: what is longer is another file, and a server may send it without end.
+    """
+    digest, opened = Digest(), board.stream(file.key)
     for chunk in _chunks_of(board, opened[0], opened) if opened else ():
         checkpoint(len(chunk))
         digest.add(chunk)
+        if digest.size > file.size:
+            break
     return digest, opened[0] if opened else None
 
 

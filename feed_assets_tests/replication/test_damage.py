@@ -88,8 +88,15 @@ def test_bodies_are_compared_in_whatever_chunks_they_arrive():
     for at in range(100):
         changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         for other in (changed, data[:at], data + data[: at + 1]):
-            assert not _are_equal(chunks(other), chunks(data), lambda: None)
-        assert _are_equal(chunks(data[:at]), chunks(data[:at]), lambda: None)
+            assert not _are_equal(chunks(other), chunks(data), lambda _: None)
+        assert _are_equal(chunks(data[:at]), chunks(data[:at]), lambda _: None)
+
+
+def without_end(chunks):
+    """Yield a chunk again and again. Fail if somebody reads far beyond the end of LARGE."""
+    first = next(chunks)
+    yield from [first] * (2 * PART // len(first) + 2)
+    pytest.fail("bytes beyond the listed size are still read")
 
 
 def test_a_source_that_sends_other_bytes_or_breaks_off_leaves_no_file(ends):
@@ -106,6 +113,13 @@ def test_a_source_that_sends_other_bytes_or_breaks_off_leaves_no_file(ends):
     assert "expected" in (ends.waiting()[0].error or "")
     assert not [each.key for each in ends.place.board.files(DAY.path) if each.key.endswith("part-0.csv")]
     assert wire.operations
+
+    for board, kept in ((ends.source, broken), (ends.place.board, ends.place.board.stream)):
+        ends.source.stream = broken
+        board.stream = lambda key, kept=kept: (kept(key)[0], without_end(kept(key)[1]))
+        ends.clock.pass_(minutes=10)
+        assert ends.replicate().failed == 1
+        assert "still read" not in (ends.waiting()[0].error or "")
 
 
 def test_a_full_place_publishes_nothing_and_continues_where_it_stopped(ends):
