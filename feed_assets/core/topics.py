@@ -21,8 +21,11 @@ KeyFormat = Literal["avro", "string", "int", "long", "uuid", "json"]
 ChunkFormat = Literal["csv", "parquet"]
 """File formats of chunks."""
 
-Conflicts = Literal["stop", "refuse"]
-"""Choices for rows that a warehouse table cannot take: a key from a second partition, or a field of another type."""
+Conflicts = Literal["stop", "refuse", "variant"]
+"""Choices for rows that a warehouse table cannot take: a key from a second partition, or a field of another type.
+
+With `variant`, a field of another type gets a column of its own. All else is refused.
+"""
 
 MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 

@@ -9,8 +9,8 @@ from feed_assets.core.topics import Conflicts
 from feed_assets.warehouse import statements
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_state import TopicState
-from feed_assets.warehouse.migrations import loosened, migrate, places, widens
-from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.migrations import loosened, migrate, places, projected
+from feed_assets.warehouse.shapes import Shape, widens
 
 
 class Refusal(NamedTuple):
@@ -23,11 +23,13 @@ class Refusal(NamedTuple):
 class TableChange(NamedTuple):
     """A change of a table that must come before rows of a schema are merged: its statements, and the state after it.
 
-    With a refusal, the table stays as it is, and the rows are recorded as refused.
+    `shape` is the schema's shape, in which fields of another type have the names of variants. With a refusal, the table
+    stays as it is, and the rows are recorded as refused.
     """
 
     statements: tuple[str, ...]
     state: TopicState
+    shape: Shape | None = None
     refusal: Refusal | None = None
 
 
@@ -50,12 +52,19 @@ def change(
     are never refused: then every row would be.
     """
     try:
-        return _changed(engine, table, state, schema_id, shape)
+        return _changed(engine, table, state, schema_id, _projected(state, schema_id, shape, conflicts))
     except (InvalidShape, NotMigratable) as error:
         if conflicts == "stop" or state.shape is None or shape is None or state.shape.key != shape.key:
             raise
         reason = str(error).partition(". The table is ")[0]
-        return TableChange((), state, Refusal(f"the schema {schema_id}: {reason}", _has_key(state.shape, shape)))
+        refusal = Refusal(f"the schema {schema_id}: {reason}", _has_key(state.shape, shape))
+        return TableChange((), state, shape, refusal)
+
+
+def _projected(state: TopicState, schema_id: int | None, shape: Shape | None, conflicts: Conflicts) -> Shape | None:
+    if conflicts != "variant" or shape is None or schema_id is None or state.shape is None or state.schema_id is None:
+        return shape
+    return projected(state.shape, shape, schema_id > state.schema_id)
 
 
 def _has_key(table: Shape, shape: Shape) -> bool:
@@ -71,14 +80,15 @@ def _changed(engine: Engine, table: str, state: TopicState, schema_id: int | Non
         engine.check(table, shape)
         created = tuple(statements.create(engine, table, shape))
         _check_copied(engine, len(created), shape)
-        return TableChange(created, replace(state, schema_id=schema_id, shape=shape))
+        return TableChange(created, replace(state, schema_id=schema_id, shape=shape), shape)
     is_newer = schema_id > state.schema_id
     steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
     places(merged, shape)
     engine.check(table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
     _check_copied(engine, len(altered), state.shape, merged)
-    return TableChange(tuple(altered), replace(state, schema_id=max(schema_id, state.schema_id), shape=merged))
+    after = replace(state, schema_id=max(schema_id, state.schema_id), shape=merged)
+    return TableChange(tuple(altered), after, shape)
 
 
 def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:

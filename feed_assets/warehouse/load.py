@@ -32,6 +32,7 @@ from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.migrations import places
 from feed_assets.warehouse.ready import Ready, Shapes, grow, readied
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
+from feed_assets.warehouse.variants import fields_of
 
 ShapeOf = Callable[[int | None], Shape | None]
 """A function that returns the shape of a schema's rows, by schema id. It returns None for None (only tombstones)."""
@@ -98,7 +99,8 @@ def load(
     signals = [each for group in groups for each in group.signals]
     positions, topic_id = _positions(topic, state, signals), signals[0].signal.topic_id
     shapes = {each.schema_id: shape_of(each.schema_id) for each in groups}
-    refused = _changes(place, topic, state, shapes).refusals
+    planned = _changes(place, topic, state, shapes)
+    shapes, refused = dict(planned.shapes), planned.refusals
     shapes |= {None: None} if refused else {}  # For chunks with only tombstones, which are in groups of any schema.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
@@ -122,6 +124,7 @@ class _Changes(NamedTuple):
 
     statements: tuple[str, ...]
     state: TopicState
+    shapes: Shapes
     refusals: Refusals
 
 
@@ -158,14 +161,15 @@ def _commit(
 
 def _changes(place: LoadContext, table: str, state: TopicState, shapes: Shapes) -> _Changes:
     """Return the table's changes for schemas in order, as one. Raise InvalidShape or NotMigratable."""
-    all_statements, refusals = list[str](), dict[int | None, Refusal]()
+    all_statements, changed_shapes = list[str](), dict[int | None, Shape | None]()
+    refusals = dict[int | None, Refusal]()
     for schema_id, shape in shapes.items():
         changed = change(place.engine, table, state, schema_id, shape, conflicts=place.conflicts)
         all_statements += changed.statements
-        state = changed.state
+        state, changed_shapes[schema_id] = changed.state, changed.shape
         if changed.refusal:
             refusals[schema_id] = changed.refusal
-    return _Changes(tuple(all_statements), state, refusals)
+    return _Changes(tuple(all_statements), state, changed_shapes, refusals)
 
 
 def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
@@ -193,7 +197,11 @@ def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
     Key columns are never renamed, so they have the same names in the files of each schema.
     """
     columns = {each: each for each in (OPERATION, OFFSET, *table.key)}
-    return {**columns, **(places(table, shape) if shape else {})}
+    if shape is None:
+        return columns
+    column_by_name = places(table, shape)
+    fields = {field: column_by_name[name] for field, name in fields_of(shape).items() if name in column_by_name}
+    return {**columns, **fields}
 
 
 def _refused_destinations(table: Shape, refusal: Refusal) -> Mapping[str, str]:

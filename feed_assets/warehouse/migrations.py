@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import NotMigratable
 from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape, widens
+from feed_assets.warehouse.variants import fits, kept_for_variants, loose, merged_variants, with_variants
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,26 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     _check_key(table, newer)
     sources = _sources(table, newer)
     kept = {each.name for each in sources.values()}
-    dropped = [DropColumn(each.name) for each in table.columns if each.name not in kept]
-    columns = tuple(
-        _merged(sources[each.name], each, table, newer) if each.name in sources else _added(each)
-        for each in newer.columns
+    new_names = {each.name: name for name, each in sources.items()}
+    variants = merged_variants(table, newer, new_names)
+    stays = kept_for_variants(newer.model_copy(update={"variants": variants}))
+    retained = {each.name: each for each in table.columns if each.name not in kept and each.name in stays}
+    dropped = [DropColumn(each.name) for each in table.columns if each.name not in {*kept, *retained}]
+    columns = (
+        *(
+            _merged(sources[each.name], each, table, newer) if each.name in sources else _added(each)
+            for each in newer.columns
+        ),
+        *retained.values(),
     )
+    columns = tuple(loose(each) if each.name in stays else each for each in columns)
     renamed = [RenameColumn(each.name, name) for name, each in sources.items() if each.name != name]
+    sources = {**sources, **retained}
     added = [AddColumn(each) for each in columns if each.name not in sources]
     changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
     names = {each.name for each in columns}
     gone = tuple(name for name in (*table.dropped, *(each.name for each in dropped)) if name not in names)
-    shape = newer.model_copy(update={"columns": columns, "dropped": gone})
+    shape = newer.model_copy(update={"columns": columns, "dropped": gone, "variants": variants})
     return Migration((*dropped, *renamed, *added, *changed), shape)
 
 
@@ -104,12 +114,29 @@ def loosened(table: Shape, older: Shape) -> Migration:
     schemas may alternate. So columns become wider or nullable, and fields that the table never had are added.
     """
     sources = _sources(older, table)
+    variants = merged_variants(table, older, {})
+    stays = kept_for_variants(table.model_copy(update={"variants": variants}))
     columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
+    columns = [loose(each) if each.name in stays else each for each in columns]
     existing_names = {each.name for each in sources.values()} | {*table.dropped}
     added = [_added(each) for each in older.columns if each.name not in existing_names]
     changed = [step for old, new in zip(table.columns, columns, strict=True) for step in _changes(old, new)]
     steps = (*map(AddColumn, added), *changed)
-    return Migration(steps, table.model_copy(update={"columns": (*columns, *added)}))
+    return Migration(steps, table.model_copy(update={"columns": (*columns, *added), "variants": variants}))
+
+
+def projected(table: Shape, other: Shape, is_newer: bool) -> Shape:
+    """Return a schema's shape with variants for the fields that the table's columns cannot store."""
+    if is_newer:
+        return with_variants(table, other, _sources(table, other), fits)
+    fields = {source.name: name for name, source in _sources(other, table).items()}
+    columns = {each.name: each for each in table.columns}
+    return with_variants(table, other, {field: columns[name] for field, name in fields.items()}, _fits_older)
+
+
+def _fits_older(kind: Kind, column: Kind) -> bool:
+    """Return whether a column can store an older schema's values. It does not become a text for these."""
+    return widens(kind, column) or (kind != TEXT and widens(column, kind))
 
 
 def _loosened(column: Column, source: Column | None, key: Sequence[str]) -> Column:

@@ -17,6 +17,7 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import grown
 from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.variants import fields_of
 
 Shapes = Mapping[int | None, Shape | None]
 """The shapes of a load's rows by schema id, in the order of loading."""
@@ -83,13 +84,18 @@ def _grow(connection: Connection, growth: ColumnGrowth) -> None:
 def _fitted(
     engine: Engine, state: TopicState, shape: Shape | None, findings: Findings
 ) -> tuple[TopicState, Shape | None]:
-    fitted = engine.fitted(shape, findings.lengths) if shape else None
+    fitted = engine.fitted(shape, _lengths(shape, findings)) if shape else None
     if state.shape is None:
         return state, fitted
     other = fitted or engine.fitted(
         state.shape, findings.lengths
     )  # Chunks with only tombstones have no schema, but key columns, whose texts may be longer than in the table.
     return replace(state, shape=grown(state.shape, other)), fitted
+
+
+def _lengths(shape: Shape, findings: Findings) -> Mapping[str, int]:
+    """Return the length of each column's longest text. The files have the names of fields."""
+    return {name: findings.lengths.get(field, 0) for field, name in fields_of(shape).items()}
 
 
 def _held(board: Blackboard, topic: str, copies: Sequence[Copy], findings: Findings) -> list[Copy]:

@@ -2,7 +2,7 @@
 
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -79,6 +79,14 @@ class Column(BaseModel):
         return f"{self.name} {self.kind}{'' if self.is_nullable else ' not null'}"
 
 
+class Variant(NamedTuple):
+    """A column for values of another type: its name, the field in the files, and the column with the first type."""
+
+    column: str
+    field: str
+    of: str
+
+
 class Shape(BaseModel):
     """The columns of a table except PARTITION and OFFSET, and the names of its key columns.
 
@@ -91,6 +99,7 @@ class Shape(BaseModel):
     key: tuple[str, ...]
     dropped: tuple[str, ...] = ()
     """Columns that were dropped because a newer schema lacks them. Rows of older schemas do not add them again."""
+    variants: tuple[Variant, ...] = ()
     owners: tuple[str, ...] = ()
     """The owners in the schema's attribute `owners`."""
 

@@ -76,19 +76,19 @@ def check_conflicts(loader: Loader, stream: ConflictStream) -> None:
 
     Of a key from two partitions one keeps it, whichever was loaded first, and all rows of the other are refused.
     """
-    known = loader.known(stream)
+    known, has_variants = loader.known(stream), loader.place.conflicts == "variant"
     nexts = {number: each.next_offset for number, each in known.positions.items()}
     refused, expected = _refused(loader, stream), set[tuple[int, int]]()
     by_key = defaultdict[Any, dict[int, list[Any]]](lambda: defaultdict(list))
     for partition, offset, name, operation, value in stream.sent:
         if offset >= nexts.get(partition, 0):
             continue
-        is_unfit = name == OTHER_TYPE and operation not in ("delete", None)
+        is_unfit = name == OTHER_TYPE and operation not in ("delete", None) and not has_variants
         if name == OTHER_KEY or operation == BAD_KEY or is_unfit:
             expected.add((partition, offset))
         else:
             by_key[value["id"]][partition].append((offset, operation, value))
-    rows = dict[Any, tuple[Any, ...]]()
+    rows, booleans = dict[Any, tuple[Any, ...]](), dict[Any, bool]()
     for key, by_partition in by_key.items():
         strays = {each: {(each, offset) for offset, *_ in sent} for each, sent in by_partition.items()}
         owners = [each for each, places in strays.items() if not places & refused.keys()]
@@ -97,10 +97,16 @@ def check_conflicts(loader: Loader, stream: ConflictStream) -> None:
             expected |= places if each != owners[0] else set()
         offset, operation, value = by_partition[owners[0]][-1]
         if operation in ("update", "create"):
-            rows[key] = (value["n"], owners[0], offset)
+            n = value["n"]
+            rows[key] = (None if n is True or n is False else n, owners[0], offset)
+            if n is True or n is False:
+                booleans[key] = n
     assert refused.keys() == expected, "other rows are refused"
     found = loader.ask(f"SELECT id, n, _partition, _offset FROM {quoted(stream.name)}") if known.shape else []
     assert {key: (*row,) for key, *row in found} == rows, "the table is not what its positions say"
+    has_column = known.shape is not None and "n__boolean" in [each.name for each in known.shape.columns]
+    of_variant = f'SELECT id, "n__boolean" FROM {quoted(stream.name)} WHERE "n__boolean" IS NOT NULL'
+    assert dict(loader.ask(of_variant) if has_column else []) == booleans, "other values have a column of their own"
     _check_json(loader, stream, refused)
 
 
@@ -123,4 +129,4 @@ def _check_json(loader: Loader, stream: ConflictStream, refused: dict[tuple[int,
         key = f"x{value['id']}" if operation == BAD_KEY else str(value["id"])
         assert row["id"] == key
         if name == OTHER_TYPE and operation not in ("delete", None, BAD_KEY):
-            assert row["n"] == str(value["n"]).lower()
+            assert (row.get("n__boolean") or row["n"]) == str(value["n"]).lower()

@@ -73,7 +73,8 @@ def kafka_topic(
         gzip: True if chunks in CSV are compressed with gzip.
         conflicts: What warehouse tables of the topic do with rows that they cannot take: a key from a second partition,
             or a field of an incompatible type. `stop` stops the table until a person decides. `refuse` records the rows
-            in `feed_assets.refused`, and the table continues.
+            in `feed_assets.refused`, and the table continues. `variant` does so, too, but gives values of another type
+            a column of their own, `<name>__<type>`.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
