@@ -65,8 +65,8 @@ def _variant(table: Shape, other: Shape, field: Column, column: Column) -> Varia
         if each.of == column.name and fits(field.kind, kinds[each.column]):
             return each._replace(field=field.name)
     name = f"{column.name}__{re.sub('[^0-9a-z]+', '_', str(field.kind)).strip('_')}"
-    taken = {*kinds, *(each.name for each in other.columns)}
-    return None if name in taken else Variant(name, field.name, column.name)
+    names = {*kinds, *(each.name for each in other.columns)}
+    return None if name in names else Variant(name, field.name, column.name)
 
 
 def _column(field: Column, variant: Variant) -> Column:
