@@ -185,15 +185,15 @@ def _read_back(
 
 def _are_equal(copy: Iterator[bytes], sent: Iterator[bytes], checkpoint: Checkpoint) -> bool:
     """Return whether two bodies have the same bytes, in whatever chunks they arrive."""
-    rest = b""
+    pending = b""
     for chunk in copy:
         checkpoint(len(chunk))
-        while len(rest) < len(chunk) and (more := next(sent, b"")):
-            rest += more
-        if not rest.startswith(chunk):
+        while len(pending) < len(chunk) and (piece := next(sent, b"")):
+            pending += piece
+        if not pending.startswith(chunk):
             return False
-        rest = rest[len(chunk) :]
-    return not rest and not next(sent, b"")
+        pending = pending[len(chunk) :]
+    return not pending and not next(sent, b"")
 
 
 def digest_of(board: Blackboard, file: File, checkpoint: Checkpoint) -> tuple[Digest, File | None]:
