@@ -6,10 +6,10 @@ its turn without noticing: it puts `GUARD` there first, so that a manifest of th
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Event, Lock, Semaphore
+from threading import Lock, Semaphore
 from typing import TypeVar
 
 from feed_assets.core.errors import CopyDamaged, UpdateChanged
@@ -51,8 +51,8 @@ class CopyEnds:
     """One for each file that may be copied at the same time, of all updates together: their parts are in memory."""
     bandwidth: Bandwidth = field(init=False)
 
-    is_checked: Event = field(init=False, default_factory=Event)
-    """Set when the place's mark was right. `checking` is held while it is looked at."""
+    checked: Future[None] = field(init=False, default_factory=Future[None])
+    """Result of the look at the place's mark, or its error. `checking` is held meanwhile."""
     checking: Lock = field(init=False, default_factory=Lock)
 
     def __post_init__(self) -> None:

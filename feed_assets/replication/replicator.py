@@ -113,11 +113,14 @@ def _tried(ends: CopyEnds, task: ReplicaTask) -> str:
 
 
 def _check_once(ends: CopyEnds) -> None:
-    """Check the place's mark. After it was right, do nothing."""
+    """Check the place's mark. All tasks share the result: a place that is away does not wait for each of them."""
     with ends.checking:
-        if not ends.is_checked.is_set():
-            check_place(ends.services, ends.place)
-            ends.is_checked.set()
+        if not ends.checked.done():
+            try:
+                ends.checked.set_result(check_place(ends.services, ends.place))
+            except Exception as error:  # noqa: BLE001  Each task raises it.
+                ends.checked.set_exception(error)
+    ends.checked.result()
 
 
 def _do(ends: CopyEnds, task: ReplicaTask) -> None:

@@ -10,7 +10,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.replication.place_marks import MARK, check_place
 from feed_assets.replication.places import open_place
 from feed_assets.settings import Settings
-from feed_assets_tests.replication.two_ends import SALES, Ends, place_on, visible
+from feed_assets_tests.replication.two_ends import SALES, Ends, place_on, visible, wired
 
 
 def test_the_source_under_another_endpoint_stays_as_it_is(s3_board, s3_url, s3_env, ledger, monkeypatch):
@@ -60,6 +60,22 @@ def test_a_disk_that_is_not_mounted_is_not_filled_and_a_new_one_is_repaired(ends
         check_place(ends.services, ends.place)
     check_place(ends.services, ends.place, is_new=True)
     check_place(ends.services, ends.place)
+
+
+def test_a_place_that_is_away_is_asked_once_for_all_partitions(ends):
+    board, wire = wired(ends.place.board)
+    for day in range(1, 9):
+        ends.publish(Partition(SALES, f"2026-02-0{day}"))
+
+    def refuse(_operation: str, _key: str) -> None:
+        raise OSError("no route to host")
+
+    wire.before = refuse
+    assert ends.replicate(place_on(board)).failed == 8
+    assert wire.operations == ["get"]
+    wire.before = lambda *_: None
+    ends.clock.pass_(seconds=5)
+    assert ends.replicate(place_on(board)).done == 8
 
 
 @pytest.mark.parametrize("inner", ["source", "place"])
