@@ -1,6 +1,7 @@
 """A project with a primary and data centers, whose runs note the blackboards that they read."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from feed_assets.core.data_centers import At
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.replication.places import open_place
@@ -82,8 +84,21 @@ def change(monkeypatch: pytest.MonkeyPatch, **values: object) -> None:
     settings.cache_clear()
 
 
+def check_bytes(task: Task) -> None:
+    """Raise AssertionError unless each file that a run reads has the bytes of the source, wherever it is read."""
+    source = open_board(settings())
+    for name, updates in task.updates.items():
+        for file in (file for each in updates for file in each.files):
+            assert task.boards.get(name, source).get(file.key) == source.get(file.key) is not None
+
+
 def world(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, centers: dict[str, dict], at: At = "b", partitions_def=DAYS
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    centers: dict[str, dict],
+    at: At = "b",
+    partitions_def=DAYS,
+    during: Callable[[Task], object] = lambda _: None,
 ) -> World:
     """Return a world of raw -> sums with these data centers, which get all of `t`, their targets, and `here`."""
     for name in centers:
@@ -96,6 +111,8 @@ def world(
     def give(task: Task) -> Given:
         boards = {board.title for board in task.boards.values()} or {"primary"}
         opened[0].reads += [(f"{task.output.feed.name} {task.output.key}", each.rsplit("/", 1)[-1]) for each in boards]
+        during(task)
+        check_bytes(task)
         return given(task)
 
     raw = raw_feed(partitions_def=partitions_def)

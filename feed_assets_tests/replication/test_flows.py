@@ -164,6 +164,19 @@ def test_a_place_that_is_down_gets_no_runs_and_its_flows_go_to_where_the_data_ar
     assert w.run() == []
 
 
+def test_a_copy_that_is_withdrawn_while_it_is_read_is_no_fault_of_the_function(monkeypatch, tmp_path):
+    def withdraw(task) -> None:
+        shutil.rmtree(tmp_path / "b" / "t/raw/v1.0" / DAY)
+        raise FileNotFoundError("a part file")
+
+    w = world(monkeypatch, tmp_path, B, during=withdraw)
+    w.lake.drop(RAW, DAY, rows(1))
+    assert w.asked() == []
+    w.copy()
+    assert w.run() == [(DAY, "emr-b")]
+    assert w.last_run(DAY) == ("abandoned", "CopyGone")
+
+
 def test_a_copy_that_vanishes_is_no_attempt_and_no_damage_of_the_source(monkeypatch, tmp_path):
     w = world(monkeypatch, tmp_path, B)
     w.lake.drop(RAW, DAY, rows(1))
