@@ -59,6 +59,15 @@ def files_of(
     return {name: (size, of_source, of_copy) for name, (size, _, of_source, of_copy) in facts.items()}
 
 
+def mark_gone(connection: sa.Connection, place: str, partition: Partition, update_id: str) -> None:
+    """Record that a copy is not valid in its place any more. Without this, run after run would go there in vain.
+
+    `replicate repair` copies it again. The state is the one of a copy that was withdrawn.
+    """
+    key = {"place": place, "feed": str(partition.feed), "partition": partition.key, "id": update_id}
+    connection.execute(sa.update(replica).filter_by(**key, state=PUBLISHED).values(state="withdrawn"))
+
+
 def wake_waiting(connection: sa.Connection, place: str, partition: Partition, now: datetime) -> None:
     """Make outputs due now whose reason names a partition that a place did not have, because a copy has arrived.
 

@@ -78,15 +78,15 @@ def _copy(services: Services, board: Blackboard, update: Update) -> Update:
     try:
         copy = read.named(board, update.partition, update.id)
     except NoValidUpdate as error:
-        raise _gone(place, update, in_short(error)) from error
+        raise _gone(services, update, in_short(error)) from error
     with services.ledger.read() as connection:
         recorded = place_copies.files_of(connection, place, update.partition, update.id)
     of_source = {_name(update, file.key): (file.size, file.etag) for file in update.files}
     listed = {_name(update, file.key): (file.size, file.etag) for file in copy.files}
     if recorded is None or of_source != {name: (size, etag) for name, (size, etag, _) in recorded.items()}:
-        raise _gone(place, update, "it is another copy than that of the pinned update")
+        raise CopyGone(f"{title_of(place)} has another copy of {update.path}. The run is requested again.")
     if listed != {name: (size, etag) for name, (size, _, etag) in recorded.items()}:
-        raise _gone(place, update, "its files were changed after they were copied: `feed-assets replicate repair`")
+        raise _gone(services, update, "its files were changed after they were copied")
     return copy
 
 
@@ -94,8 +94,14 @@ def _name(update: Update, key: str) -> str:
     return key.removeprefix(f"{update.path}/")
 
 
-def _gone(place: str, update: Update, why: str) -> CopyGone:
-    return CopyGone(f"{title_of(place)} does not have {update.path} any more ({why}). The run is requested again.")
+def _gone(services: Services, update: Update, why: str) -> CopyGone:
+    """Record that a copy is gone, and return the error that says so."""
+    place = services.place or ""
+    with services.ledger.write() as connection:
+        place_copies.mark_gone(connection, place, update.partition, update.id)
+    return CopyGone(
+        f"{title_of(place)} does not have {update.path} any more ({why}). `feed-assets replicate repair` copies it."
+    )
 
 
 def _lost(place: str, error: Exception) -> DataCenterLost:
@@ -128,8 +134,8 @@ def _check_again(services: Services, task: Task, error: BaseException) -> None:
         try:
             current = read.named(board, update.partition, update.id)
         except NoValidUpdate as gone:
-            raise _gone(services.place or "", update, in_short(gone)) from error
+            raise _gone(services, update, in_short(gone)) from error
         except ServiceUnavailable as lost:
             raise _lost(services.place or "", lost) from error
         if current.files != update.files:
-            raise _gone(services.place or "", update, "its files were changed meanwhile") from error
+            raise _gone(services, update, "its files were changed meanwhile") from error

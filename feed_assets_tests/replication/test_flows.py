@@ -186,11 +186,18 @@ def test_a_copy_that_vanishes_is_no_attempt_and_no_damage_of_the_source(monkeypa
     shutil.rmtree(tmp_path / "b" / "t/raw/v1.0" / DAY)
     assert not w.lake.runner.execute(request).success
     assert w.last_run(DAY) == ("abandoned", "CopyGone")
-    w.pass_(seconds=11)
+    assert w.requests() == []
+    assert w.waits() == {DAY: f"it waits for data center b: t/raw/v1.0 {DAY} is not there yet"}
+    feed_assets("replicate", "repair", "b")
+    assert w.run() == [(DAY, "emr-b")]
+    w.lake.drop(RAW, NEXT_DAY, rows(1))
+    assert w.asked() == []
+    w.copy()
     (request,) = w.requests()
     (tmp_path / "b").rename(tmp_path / "elsewhere")
     assert not w.lake.runner.execute(request).success
-    assert w.last_run(DAY) == ("abandoned", "DataCenterLost")
+    assert w.last_run(NEXT_DAY) == ("abandoned", "DataCenterLost")
     assert not is_outage("DataCenterLost")
-    assert w.lake.newest(RAW, DAY)
-    assert w.lake.newest(SUMS, DAY) is None
+    assert "a run has lost it" in w.reasons()[NEXT_DAY] or w.asked() == []
+    assert w.lake.newest(RAW, NEXT_DAY)
+    assert w.lake.newest(SUMS, NEXT_DAY) is None

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import dagster as dg
 
-from feed_assets.core.data_centers import Home
+from feed_assets.core.data_centers import EVERYWHERE, Home
 from feed_assets.core.feeds import Partition
 from feed_assets.core.resources import Resources
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.home_choice import home_of_run
+from feed_assets.orchestration.decide.home_choice import home_of_run, is_chosen
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.request_budget import is_history
 from feed_assets.orchestration.decide.resource_requests import resources_of
@@ -68,6 +68,8 @@ class RunPartitions:
 
         Unless `is_patient`, it does not wait for a preferred place while another one has its inputs.
         """
+        if not is_chosen(self.graph, [self.node.feed]):
+            return EVERYWHERE
         named = {Partition.parse(path): update_id for path, update_id in self.named.items()}
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             return home_of_run(self.graph, ledger, self.outputs, named, utc_now(), is_patient=is_patient)

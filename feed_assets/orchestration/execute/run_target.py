@@ -12,7 +12,7 @@ from pydantic import Secret
 
 from feed_assets.core.allotment import Nowhere, Placement, QueueEntry
 from feed_assets.core.data_centers import PRIMARY, WAITS, title_of
-from feed_assets.core.errors import LedgerUnavailable, ResourcesBusy
+from feed_assets.core.errors import DataCenterLost, LedgerUnavailable, ResourcesBusy
 from feed_assets.core.resources import Resources
 from feed_assets.core.target_types import RESOURCE_KEYS
 from feed_assets.core.targets import ComputeTarget, Connect
@@ -147,6 +147,9 @@ def run_target(partitions: RunPartitions, patience: Patience) -> Generator[RunTa
         if not target.tags.items() <= context.run.tags.items():
             context.instance.add_run_tags(context.run.run_id, target.tags)
         yield target
+    except DataCenterLost:
+        target_probes.lose(ledger, target.name, utc_now())  # Else the next run would go there, too, until it is down.
+        raise
     finally:
         if is_driven and uses_spark(context.instance):
             _stop_spark()
