@@ -119,6 +119,8 @@ def _totals(place: Blackboard) -> Harness:
     copied = foreign_feed(SUMS, partitions_def=DAYS, schema=SCHEMA, format="json", blackboard="copies")
     source = EventSource("a", (SqlTable("env:FEED_ASSETS_A_EVENTS", "events", order_by="id"),))
 
+    written = event_table("a/sums", source=source, table_name=SUMS, partitions_def=DAYS)
+
     @feed_asset(TOTALS, partitions_def=DAYS, inputs={"sums": copied})
     def totals(sums):
         """Return the sums."""
@@ -128,7 +130,7 @@ def _totals(place: Blackboard) -> Harness:
         (update,) = task.updates["sums"]
         return Given([{"of": update.id, "n": row["n"]} for row in rows_of(place, update)])
 
-    return harness(copied, totals, event_table("a/sums", source=source, table_name=SUMS), give=give)
+    return harness(copied, totals, written, give=give)
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ def test_b_builds_of_each_copy_when_it_is_whole_and_not_before(two):
     with two.at("b") as b:
         assert b.run_until_idle() == []  # A's event may be here already: the copy is not.
         with open_ledger(settings().ledger).read() as connection:
-            assert [str(each.partition) for each in event_store.newest(connection, 10, None)] == [f"a/sums {DAY}"]
+            assert f"a/sums {DAY}" in {str(each.partition) for each in event_store.newest(connection, 10, None)}
     two.replicate()
     assert two.totals() == [{"of": first, "n": 1}]
     second = two.publish(1, 2)
