@@ -20,6 +20,7 @@ from feed_assets.orchestration.location import with_automation
 from feed_assets.runs import checks
 from feed_assets.settings import Settings
 from feed_assets.testing import Harness
+from feed_assets_tests.support.documented_code import unknown_arguments, unknown_classes, unknown_options
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.public_declarations import DECLARED, parameters
 
@@ -122,11 +123,18 @@ def test_every_page_is_in_the_index():
     assert pages - {"index.md"} <= set(re.findall(r"\]\(([\w/-]+\.md)\)", TEXTS["docs/index.md"]))
 
 
-def test_every_command_in_the_docs_exists():
+def test_every_command_option_argument_and_class_in_the_docs_exists():
     groups = "connector|events|feed|kafka|late|ledger|receive keys|replicate|state|subscriptions|warehouse"
     named = {*re.findall(rf"`feed-assets ((?:(?:{groups}) )?[a-z][a-z-]*)", ALL)}
     assert named
     assert named - {"feed", "receive", "replicate"} <= set(COMMANDS)
+    lines = re.findall(r"`feed-assets ([^`]+)`", ALL)
+    assert [line for line in lines if unknown_options(line)] == []
+    guides = "".join(TEXTS[name] for name in TEXTS if not name.startswith("docs/decisions/"))  # these reject some
+    calls = re.findall(r"`([^`\n]*\([^`\n]*)`", guides)
+    assert [call for call in calls if unknown_arguments(call)] == []
+    questions = "".join(TEXTS[name] for name in TEXTS if name.startswith("docs/questions/"))
+    assert unknown_classes(questions) - {"ExternalTaskSensor", "FileSensor", "RetryPolicy"} == set()
 
 
 @each_case("state", State)
