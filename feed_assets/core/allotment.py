@@ -46,7 +46,7 @@ class QueueEntry:
         return self.allows(target) and (self.usable is None or target in self.usable)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def kept_targets(self) -> frozenset[str]:
         """Return the targets that other processes keep for the request."""
         allowed = frozenset[str]().union(*self.groups)
         return frozenset(self.usable or ()) & allowed if self.groups else frozenset(self.usable or ())

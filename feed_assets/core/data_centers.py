@@ -65,8 +65,8 @@ class CandidatePlace:
         if not self.missing:
             return None
         is_one = len(self.missing) == 1
-        others = "" if is_one else f" and {len(self.missing) - 1} more"
-        return f"{title_of(self.name)}: {self.missing[0]}{others} {'is' if is_one else 'are'} not there yet"
+        rest_of = "" if is_one else f" and {len(self.missing) - 1} more"
+        return f"{title_of(self.name)}: {self.missing[0]}{rest_of} {'is' if is_one else 'are'} not there yet"
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ PinnedUpdate = tuple[Partition, str]
 PUBLISHED = "published"
 
 
-def published(connection: sa.Connection, place: str, wanted: Collection[PinnedUpdate]) -> set[PinnedUpdate]:
+def published(connection: sa.Connection, place: str, pinned: Collection[PinnedUpdate]) -> set[PinnedUpdate]:
     """Return the updates whose copy is published in a place with the files that the source has."""
-    key_table = key_tables.updates(connection, wanted)
+    key_table = key_tables.updates(connection, pinned)
     names = ("feed", "partition", "id")
     same_copy = sa.and_(*(replica.c[name] == key_table.c[name] for name in names))
     same_update = sa.and_(*(update.c[name] == key_table.c[name] for name in names))
@@ -28,14 +28,14 @@ def published(connection: sa.Connection, place: str, wanted: Collection[PinnedUp
     query = query.join(replica, same_copy & (replica.c.place == place) & (replica.c.state == PUBLISHED))
     query = query.join(update, same_update & same_files)
     rows = {(row.feed, row.partition, row.id) for row in connection.execute(query)}
-    return {(at, each) for at, each in wanted if (str(at.feed), at.key, each) in rows}
+    return {(at, each) for at, each in pinned if (str(at.feed), at.key, each) in rows}
 
 
-def recorded_at(connection: sa.Connection, wanted: Collection[PinnedUpdate]) -> datetime | None:
+def recorded_at(connection: sa.Connection, pinned: Collection[PinnedUpdate]) -> datetime | None:
     """Return when the ledger recorded the last of these updates. Return None if it has none of them."""
-    key_table = key_tables.updates(connection, wanted)
-    same = sa.and_(*(update.c[name] == key_table.c[name] for name in ("feed", "partition", "id")))
-    query = sa.select(update.c.at).select_from(key_table).join(update, same)
+    key_table = key_tables.updates(connection, pinned)
+    same_update = sa.and_(*(update.c[name] == key_table.c[name] for name in ("feed", "partition", "id")))
+    query = sa.select(update.c.at).select_from(key_table).join(update, same_update)
     return max(connection.execute(query).scalars(), default=None)
 
 

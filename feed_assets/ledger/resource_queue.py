@@ -138,7 +138,7 @@ def _row(entry: QueueEntry, place: Placement | str, now: datetime) -> dict[str, 
         "output": entry.output,
         "since": entry.since,
         "at": now,
-        "targets": json.dumps(sorted(entry.wanted)),
+        "targets": json.dumps(sorted(entry.kept_targets)),
     }
     if not isinstance(place, Placement):
         return {**values, "target": None, "cores": None, "memory": None, "reason": str(place)}

@@ -53,10 +53,10 @@ def at_place(services: Services, task: Task) -> Task:
     board = services.board_named(board_key(services.place))
     moved = [name for name, each in task.boards.items() if each is board]
     updates = {name: _copies(services, board, task.updates[name]) for name in moved if name in task.updates}
-    by_source = {(each.partition, each.id): each for some in updates.values() for each in some}
+    by_source = {(each.partition, each.id): each for group in updates.values() for each in group}
     uncounted = {
-        name: [by_source[each.partition, each.id] for each in some] if name in updates else some
-        for name, some in task.uncounted.items()
+        name: [by_source[each.partition, each.id] for each in group] if name in updates else group
+        for name, group in task.uncounted.items()
     }
     return replace(task, updates={**task.updates, **updates}, uncounted=uncounted, place=services.place)
 
@@ -128,9 +128,9 @@ def _check_again(services: Services, task: Task, error: BaseException) -> None:
     """Raise CopyGone or DataCenterLost if the place no longer has what the run read there."""
     board = services.board_named(board_key(services.place or ""))
     read_there: Mapping[str, Sequence[Update]] = {
-        name: some for name, some in task.updates.items() if task.boards.get(name) is board
+        name: group for name, group in task.updates.items() if task.boards.get(name) is board
     }
-    for update in [each for some in read_there.values() for each in some]:
+    for update in [each for group in read_there.values() for each in group]:
         try:
             current = read.named(board, update.partition, update.id)
         except NoValidUpdate as gone:

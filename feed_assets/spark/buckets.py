@@ -30,7 +30,7 @@ def buckets(settings: Settings) -> dict[str, str]:
     """
     ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
     values: dict[str, str] = {}
-    for name, place in _others(settings).items():
+    for name, place in _other_locations(settings).items():
         for bucket, _ in _on_s3(place):
             if ways.setdefault(bucket, (place.endpoint, place.profile)) != (place.endpoint, place.profile):
                 raise InvalidSetting(
@@ -42,15 +42,15 @@ def buckets(settings: Settings) -> dict[str, str]:
     return values
 
 
-def _others(settings: Settings) -> dict[str, BlackboardLocation]:
+def _other_locations(settings: Settings) -> dict[str, BlackboardLocation]:
     """Return the blackboards that runs read besides our own: of other teams, and of data centers with targets."""
     boards = settings.blackboards.get_secret_value()
-    others = {f"FEED_ASSETS_BLACKBOARDS[{name!r}]": each for name, each in boards.items()}
+    locations = {f"FEED_ASSETS_BLACKBOARDS[{name!r}]": each for name, each in boards.items()}
     for name, each in settings.data_centers.get_secret_value().items():
         if each.targets:
             location = BlackboardLocation(url=each.url, endpoint=each.endpoint, profile=each.profile)
-            others[f"FEED_ASSETS_DATA_CENTERS[{name!r}]"] = location
-    return others
+            locations[f"FEED_ASSETS_DATA_CENTERS[{name!r}]"] = location
+    return locations
 
 
 def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
         inputs = placed(graph, ledger, by_output, None, now)
         sizes = {output: each.bytes or 0 for output, each in by_output.items() if inputs is None or output in inputs}
         requested = of_a_tick(graph, ledger, in_queue_order(graph, ledger, sizes, now), now)
-        blocks = claimed(graph, ledger, requested, by_output, now, inputs or {}) if stands else []
+        blocks = claimed(graph, ledger, requested, by_output, now, inputs=inputs or {}) if stands else []
         stale.claimed[dataset] = [by_output[output] for block in blocks for output in block]
     return [node.key_of(Partition(node.feed, each.partition.key)) for each in stale.claimed[dataset]]
 

@@ -100,7 +100,7 @@ def is_copied(graph: Graph, read: Partition) -> bool:
 
 def homes(
     connection: sa.Connection,
-    wanted: Mapping[Partition, PlacedInputs],
+    inputs: Mapping[Partition, PlacedInputs],
     now: datetime,
     *,
     is_patient: bool = True,
@@ -109,8 +109,8 @@ def homes(
 
     Unless `is_patient`, no run waits for a preferred place while another one has its inputs.
     """
-    view = _View(connection, now, frozenset[PinnedUpdate]().union(*(each.pins for each in wanted.values())))
-    return {output: view.home(each, is_patient) for output, each in wanted.items()}
+    view = _View(connection, now, frozenset[PinnedUpdate]().union(*(each.pins for each in inputs.values())))
+    return {output: view.home(each, is_patient) for output, each in inputs.items()}
 
 
 class _View:
@@ -125,13 +125,13 @@ class _View:
     def _paused(self) -> set[str]:
         return place_copies.paused_places(self._connection)
 
-    def home(self, wanted: PlacedInputs, is_patient: bool) -> Home:
-        if wanted.places == (ANY,):
+    def home(self, inputs: PlacedInputs, is_patient: bool) -> Home:
+        if inputs.places == (ANY,):
             with_targets = [name for name in sorted(centers()) if settings().targets_of(name)]
-            return choose_home([self._place(each, wanted) for each in (PRIMARY, *with_targets)], by_preference=False)
-        return choose_home([self._place(each, wanted) for each in wanted.places], by_preference=is_patient)
+            return choose_home([self._place(each, inputs) for each in (PRIMARY, *with_targets)], by_preference=False)
+        return choose_home([self._place(each, inputs) for each in inputs.places], by_preference=is_patient)
 
-    def _place(self, name: str, wanted: PlacedInputs) -> CandidatePlace:
+    def _place(self, name: str, inputs: PlacedInputs) -> CandidatePlace:
         if name != PRIMARY and name not in centers():
             names = ", ".join(sorted(centers())) or "none"
             return CandidatePlace(name, closed=f"FEED_ASSETS_DATA_CENTERS does not have it: it has {names}")
@@ -139,7 +139,7 @@ class _View:
         has_none = not targets and (name != PRIMARY or bool(settings().targets.get_secret_value()))
         if has_none or (health and health.why):
             return CandidatePlace(name, targets, closed=(health and health.why) or "it has no compute targets")
-        missing = wanted.pins - self._copies(name) if name != PRIMARY else frozenset[PinnedUpdate]()
+        missing = inputs.pins - self._copies(name) if name != PRIMARY else frozenset[PinnedUpdate]()
         if never := sorted({str(at.feed) for at, _ in missing if not matches(at.feed, centers()[name].datasets)}):
             return CandidatePlace(
                 name, targets, closed=f"{never[0]} is not among its `datasets`, so it is not copied there"
@@ -177,11 +177,11 @@ def placed(
     """
     if not listed or not is_chosen(graph, (each.feed for each in listed)):
         return None
-    wanted = placed_inputs(graph, listed, decided(graph, ledger, [*listed], now) if verdicts is None else verdicts)
+    inputs = placed_inputs(graph, listed, decided(graph, ledger, [*listed], now) if verdicts is None else verdicts)
     with ledger.read() as connection:
-        found = homes(connection, wanted, now)
-    hold(ledger, {listed[output]: home.why for output, home in found.items() if home.why}, now)
-    return {output: each for output, each in wanted.items() if not found[output].why}
+        chosen = homes(connection, inputs, now)
+    hold(ledger, {listed[output]: home.why for output, home in chosen.items() if home.why}, now)
+    return {output: each for output, each in inputs.items() if not chosen[output].why}
 
 
 def home_of_run(
@@ -196,15 +196,15 @@ def home_of_run(
     """Return where a run of some outputs may compute now. `named` has updates that it reads in place of the newest."""
     if not outputs or not is_chosen(graph, (each.feed for each in outputs)):
         return EVERYWHERE
-    wanted = placed_inputs(graph, outputs, decided(graph, ledger, outputs, now))
+    inputs = placed_inputs(graph, outputs, decided(graph, ledger, outputs, now))
     if named:
-        wanted = {output: _with_named(graph, each, named) for output, each in wanted.items()}
+        inputs = {output: _with_named(graph, each, named) for output, each in inputs.items()}
     with ledger.read() as connection:
-        return common_home([*homes(connection, wanted, now, is_patient=is_patient).values()])
+        return common_home([*homes(connection, inputs, now, is_patient=is_patient).values()])
 
 
-def _with_named(graph: Graph, wanted: PlacedInputs, named: Mapping[Partition, str]) -> PlacedInputs:
-    if wanted.places == (PRIMARY,):
-        return wanted
-    kept = {(at, update) for at, update in wanted.pins if at not in named}
-    return replace(wanted, pins=frozenset(kept | {each for each in named.items() if is_copied(graph, each[0])}))
+def _with_named(graph: Graph, inputs: PlacedInputs, named: Mapping[Partition, str]) -> PlacedInputs:
+    if inputs.places == (PRIMARY,):
+        return inputs
+    kept = {(at, update) for at, update in inputs.pins if at not in named}
+    return replace(inputs, pins=frozenset(kept | {each for each in named.items() if is_copied(graph, each[0])}))

@@ -111,7 +111,7 @@ def requests_for(
     inputs = placed(graph, ledger, items, {output: verdict for output, (_, verdict) in free.items()}, now)
     sizes = {output: verdict.bytes for output, (_, verdict) in free.items() if inputs is None or output in inputs}
     requested = of_a_tick(graph, ledger, in_queue_order(graph, ledger, sizes, now), now)
-    blocks = claimed(graph, ledger, requested, items, now, inputs or {})
+    blocks = claimed(graph, ledger, requested, items, now, inputs=inputs or {})
     tags = target_tags(ledger, [output for block in blocks for output in block])
     return [
         joint([_tagged(_request(graph, *free[output], now), tags.get(output, {})) for output in block])

@@ -126,6 +126,7 @@ def claimed(
     requested: RequestedRuns,
     listed: Mapping[Partition, DueOutput],
     now: datetime,
+    *,
     inputs: Mapping[Partition, PlacedInputs] = NO_PLACES,
 ) -> Blocks:
     """Select the runs to request now, claim their outputs on the due list, and return these runs.

@@ -183,13 +183,13 @@ def _is_at_home(ledger: Ledger, partitions: RunPartitions, target: str) -> bool:
 
 def _wait_for_place(ledger: Ledger, partitions: RunPartitions, patience: Patience) -> None:
     """Wait until a place may have the run, if there are no compute targets."""
-    has_told = False
+    is_reported = False
     while why := partitions.home(ledger).why:
         if not patience.seconds_left:
             raise _in_vain(why, patience)
-        if not has_told:
+        if not is_reported:
             patience.tell(f"this run waits for up to {patience.seconds_left:.0f} s: {why}")
-            has_told = True
+            is_reported = True
         patience.wait()
 
 
