@@ -12,10 +12,23 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.replication.places import Place
 from feed_assets.replication.replicator import replicate
+from feed_assets.runs.maker import Task
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
-from feed_assets_tests.runs.killed import plain
+from feed_assets.testing import Given, PlainMaker
 from feed_assets_tests.support.build_lake import NOW, Lake
+
+
+def plain(board: Blackboard) -> PlainMaker:
+    """Return a maker of rows from the raw lines on a blackboard: a line whose id is no number is a reject."""
+
+    def given(task: Task) -> Given:
+        files = [file for update in task.updates["raw"] for file in update.files]
+        lines = [line for file in files for line in (board.get(file.key) or b"").decode().splitlines()[1:]]
+        made = [dict(zip(("id", "at"), line.split(","), strict=True)) for line in lines]
+        return Given([each for each in made if each["id"].isdigit()], [each for each in made if each["id"] == "x"])
+
+    return PlainMaker(given)
 
 
 def lake_at(folder: Path, place: str | None = None) -> Lake:

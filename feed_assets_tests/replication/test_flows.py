@@ -17,7 +17,6 @@ from feed_assets.ledger.tables import due as due_list
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.replication.flows import LOCAL, RAW, change, world
-from feed_assets_tests.replication.test_commands import feed_assets
 from feed_assets_tests.support import sum_projects
 from feed_assets_tests.support.command_output import printed
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, SUMS, THIRD_DAY, raw_feed, rows, sums_of
@@ -143,20 +142,20 @@ def test_a_place_that_is_down_gets_no_runs_and_its_flows_go_to_where_the_data_ar
     w.copy()
     (first,) = w.requests()
     assert first.tags["feed_assets/target"] == "emr-b"
-    feed_assets("replicate", "down", "b", "--why", "flood")
+    printed("replicate", "down", "b", "--why", "flood")
     w.lake.runner.execute(first)  # It was requested before b was down. It begins elsewhere.
     assert w.reads == [(f"t/sums {DAY}", "primary")]
     w.lake.drop(RAW, NEXT_DAY, rows(1))
     assert w.run() == [(NEXT_DAY, "here")]
     assert w.run() == []
-    feed_assets("replicate", "down", "primary", "--why", "both")
+    printed("replicate", "down", "primary", "--why", "both")
     w.lake.drop(RAW, DAY, rows(5))
     assert w.run() == []
     (reason,) = w.waits().values()
     assert "data center b: it is down since " in reason
     assert "(flood, says " in reason
     assert "; primary: it is down since " in reason
-    feed_assets("replicate", "up", "b")
+    printed("replicate", "up", "b")
     assert w.run() == []
     w.copy()
     assert w.run() == [(DAY, "emr-b")]  # Late data that came meanwhile are read, once.
@@ -188,7 +187,7 @@ def test_a_copy_that_vanishes_is_no_attempt_and_no_damage_of_the_source(monkeypa
     assert w.last_run(DAY) == ("abandoned", "CopyGone")
     assert w.requests() == []
     assert w.waits() == {DAY: f"it waits for data center b: t/raw/v1.0 {DAY} is not there yet"}
-    feed_assets("replicate", "repair", "b")
+    printed("replicate", "repair", "b")
     assert w.run() == [(DAY, "emr-b")]
     w.lake.drop(RAW, NEXT_DAY, rows(1))
     assert w.asked() == []
