@@ -143,6 +143,7 @@ WRONG: dict[str, Any] = {
     "feed_asset.owners": "team:ads",
     "feed_asset.code_version": 7,
     "feed_asset.pool": 2,
+    "feed_asset.at": 2,
     "feed_asset.version_in_key": "v2.0",
     "compacted_copy.source": 1,
     "compacted_copy.feed": 1,
