@@ -62,7 +62,7 @@ def files_of(
 def mark_gone(connection: sa.Connection, place: str, partition: Partition, update_id: str) -> None:
     """Record that a copy is not valid in its place any more. Without this, run after run would go there in vain.
 
-    `replicate repair` copies it again. The state is the one of a copy that was withdrawn.
+    The state is the one of a copy that was withdrawn. Replication copies it again.
     """
     key = {"place": place, "feed": str(partition.feed), "partition": partition.key, "id": update_id}
     connection.execute(sa.update(replica).filter_by(**key, state=PUBLISHED).values(state="withdrawn"))

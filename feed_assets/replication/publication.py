@@ -2,7 +2,8 @@
 
 The process may be killed after any step. Before the manifest nothing is visible, and the next attempt continues with
 the files that the ledger has as verified. An attempt that finds files under the id may meet another process that lost
-its turn without noticing: it puts `GUARD` there first, so that a manifest of the other one would be wrong.
+its turn without noticing: it puts a guard there first, so that a manifest of the other one would be wrong. Each turn
+has a guard of its own, and removes another one only after the ledger said that nobody else has the turn.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,8 +26,8 @@ from feed_assets.replication.replicas import CopiedFile, Replica
 from feed_assets.replication.turn import Turn
 from feed_assets.runs.services import Services
 
-GUARD = "_invalidated-0"
-"""Name of an empty object that makes the count of every manifest wrong, as `feed invalidate` adds it."""
+GUARD = "_invalidated-"
+"""Beginning of the name of an empty object that makes the count of every manifest wrong, as `feed invalidate` does."""
 
 _FILES_PER_RECORD = 64
 """Number of files after which the verified ones are recorded. A kill repeats at most so many."""
@@ -69,6 +70,10 @@ class CopyEnds:
         """Return the blackboard to copy to."""
         return self.place.board
 
+    def guard(self, path: str) -> str:
+        """Return the key of the guard that this turn puts into an update's folder."""
+        return f"{path}/{GUARD}{self.turn.holder}"
+
     def sent(self, size: int) -> None:
         """Wait as long as the bandwidth asks for after some bytes. Raise TurnLost."""
         self.bandwidth.take(size, self.turn.keep)
@@ -94,7 +99,7 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
     """
     copy = _begin(ends, update, since)
     existing = {file.key: file for file in ends.board.files(update.path)}
-    manifest, guard = f"{update.path}/{MANIFEST}", f"{update.path}/{GUARD}"
+    manifest, guard = f"{update.path}/{MANIFEST}", ends.guard(update.path)
     unchanged = {name: each for name, each in copy.files.items() if _is_same(update, name, each, existing)}
     kept = {name: each for name, each in unchanged.items() if name not in (again or ())}
     if manifest in existing and again is None:
@@ -103,6 +108,7 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
         return _record(ends, replace(copy, files=kept, state=replicas.PUBLISHED))
     if existing:
         ends.turn.keep()
+        _record(ends, replace(copy, files=kept))  # After a kill, the row must not say that the copy is published.
         ends.board.delete([manifest])
         ends.board.put(guard, b"")
     copy = replace(copy, files=kept)
@@ -223,7 +229,7 @@ def _record(ends: CopyEnds, copy: Replica) -> Replica:
 
 def _make_visible(ends: CopyEnds, update: Update, copy: Replica, is_guarded: bool) -> None:
     """Put the manifest of a copy if the place has exactly the verified files, and the source is still valid."""
-    path, guard = update.path, f"{update.path}/{GUARD}"
+    path, guard = update.path, ends.guard(update.path)
     expected = {f"{path}/{name}": (each.size, each.etag) for name, each in copy.files.items()}
     listed = {file.key: (file.size, file.etag) for file in ends.board.files(path) if file.key != guard}
     if wrong := sorted(key for key, facts in expected.items() if listed.get(key) != facts):
@@ -232,7 +238,7 @@ def _make_visible(ends: CopyEnds, update: Update, copy: Replica, is_guarded: boo
         )
     check_source(ends, update)
     ends.services.on_step("before the manifest")
-    # The manifest of an earlier attempt is one of these. It goes while the guard is there.
+    # Manifests and guards of earlier attempts are among these. They go while the own guard is there.
     if unexpected := listed.keys() - expected.keys():
         ends.board.delete(unexpected)
     if is_guarded:
@@ -272,7 +278,7 @@ def check_source(ends: CopyEnds, update: Update) -> None:
 def withdraw(ends: CopyEnds, partition: Partition, update_id: str) -> bool:
     """Make a copy invalid. Return False if there is none.
 
-    The manifest goes first. Then GUARD makes a manifest wrong that a process without a turn may still put.
+    The manifest goes first. Then the guard makes a manifest wrong that a process without a turn may still put.
     """
     path = Update(partition, update_id, ()).path
     files = ends.board.files(path)
@@ -280,6 +286,6 @@ def withdraw(ends: CopyEnds, partition: Partition, update_id: str) -> bool:
         return False
     ends.board.delete([f"{path}/{MANIFEST}"])
     ends.services.on_step("manifest removed")
-    ends.board.put(f"{path}/{GUARD}", b"")
+    ends.board.put(ends.guard(path), b"")
     ends.services.on_step("withdrawn")
     return True

@@ -10,9 +10,11 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import batch_partitions, log, places_down, subscriptions
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import change, replica, replica_place, replica_task, subscription, update
+from feed_assets.ledger.updates import PUBLISHED
 from feed_assets.replication import replica_tasks
 from feed_assets.replication.places import Place, matches, without_rejects
 from feed_assets.replication.replica_tasks import COPY, REMOVE, WITHDRAW, ReplicaTask
+from feed_assets.replication.replicas import WITHDRAWN
 
 _Entry = Any
 """A row of the log: SQLAlchemy has no type for rows whose columns are chosen by name."""
@@ -35,7 +37,8 @@ def fill(ledger: Ledger, place: Place, now: datetime, elsewhere: Collection[Feed
     longer has are removed, because they would hold the log. Feeds in `elsewhere` are on other blackboards.
     """
     _forget_others(ledger, place)
-    return sum(_fill(ledger, place, pattern, now, elsewhere) for pattern in place.center.datasets)
+    new = sum(_fill(ledger, place, pattern, now, elsewhere) for pattern in place.center.datasets)
+    return new + _fill_missed(ledger, place, now)
 
 
 def _fill(ledger: Ledger, place: Place, pattern: str, now: datetime, elsewhere: Collection[Feed]) -> int:
@@ -58,6 +61,30 @@ def _fill(ledger: Ledger, place: Place, pattern: str, now: datetime, elsewhere: 
         count += len(new)
         if is_last:
             return count
+
+
+def _fill_missed(ledger: Ledger, place: Place, now: datetime) -> int:
+    """Make tasks of copies that are withdrawn although their update is valid: a run has missed them in the place.
+
+    A copy that is there after all, such as on a disk that was not mounted, is compared and not sent.
+    """
+    is_same = sa.and_(*(update.c[name] == replica.c[name] for name in ("feed", "partition", "id")))
+    columns = update.c.feed, update.c.partition, update.c.id, update.c.changed, update.c.at
+    query = sa.select(*columns).join(replica, is_same)
+    query = query.where(replica.c.place == place.name, replica.c.state == WITHDRAWN, update.c.state == PUBLISHED)
+    with ledger.read() as connection:
+        rows = connection.execute(query.order_by(update.c.changed).limit(CHANGES_PER_STEP)).all()
+        new = [_missed(connection, place, row, now) for row in rows]
+    if new:
+        with ledger.write() as connection:
+            replica_tasks.put(connection, new)
+    return len(new)
+
+
+def _missed(connection: sa.Connection, place: Place, row: Any, now: datetime) -> ReplicaTask:
+    partition = Partition(Feed.parse(row.feed), row.partition)
+    lane = lane_of(connection, partition)
+    return ReplicaTask(place.name, lane, row.changed, partition, row.id, action=COPY, since=row.at, due=now)
 
 
 def _transitions(connection: sa.Connection, after: int, upto: int) -> list[_Entry]:

@@ -19,21 +19,21 @@ _RENEWED_AFTER = timedelta(seconds=20)
 
 
 class Turn:
-    """The turn of this process. Threads share it."""
+    """The turn of this process. Threads share it. `holder` is a word that no other turn has."""
 
     def __init__(self, ledger: Ledger, place: str, clock: Callable[[], datetime]) -> None:
         self._ledger, self._place, self._clock = ledger, place, clock
-        self._holder, self._lock = uuid4().hex, Lock()
+        self.holder, self._lock = uuid4().hex, Lock()
         self._taken: datetime | None = None
 
     def take(self) -> bool:
         """Take the turn. Return False if another process has it, or if the place is paused."""
         now = self._clock()
         is_free = replica_place.c.until.is_(None) | (replica_place.c.until <= now)
-        row = {"place": self._place, "holder": self._holder, "until": now + LASTS}
+        row = {"place": self._place, "holder": self.holder, "until": now + LASTS}
         with self._ledger.write() as connection:
             insert = insert_into(connection, replica_place).values(row)
-            values = {"holder": self._holder, "until": row["until"]}
+            values = {"holder": self.holder, "until": row["until"]}
             where = is_free & replica_place.c.paused.is_(None)
             upsert = insert.on_conflict_do_update(index_elements=["place"], set_=values, where=where)
             is_own = bool(connection.execute(upsert).rowcount)
@@ -48,7 +48,7 @@ class Turn:
     def _renew(self) -> bool:
         """Prolong the turn. Return False if another process has had it since: what this one knows may be old."""
         now = self._clock()
-        own = (replica_place.c.place == self._place) & (replica_place.c.holder == self._holder)
+        own = (replica_place.c.place == self._place) & (replica_place.c.holder == self.holder)
         renewed = sa.update(replica_place).where(own, replica_place.c.paused.is_(None)).values(until=now + LASTS)
         with self._ledger.write() as connection:
             is_own = bool(connection.execute(renewed).rowcount)
@@ -64,14 +64,14 @@ class Turn:
 
     def check(self, connection: sa.Connection) -> None:
         """Raise TurnLost unless the ledger says that this process has the turn."""
-        own = (replica_place.c.place == self._place) & (replica_place.c.holder == self._holder)
+        own = (replica_place.c.place == self._place) & (replica_place.c.holder == self.holder)
         own &= (replica_place.c.until > self._clock()) & replica_place.c.paused.is_(None)
         if not connection.scalar(sa.select(sa.exists().where(own))):
             raise self._lost()
 
     def end(self) -> None:
         """End the turn. If the process is killed, the turn ends when its time is over."""
-        own = (replica_place.c.place == self._place) & (replica_place.c.holder == self._holder)
+        own = (replica_place.c.place == self._place) & (replica_place.c.holder == self.holder)
         with self._ledger.write() as connection:
             connection.execute(sa.update(replica_place).where(own).values(holder=None, until=None))
 

@@ -100,7 +100,7 @@ def _gone(services: Services, update: Update, why: str) -> CopyGone:
     with services.ledger.write() as connection:
         place_copies.mark_gone(connection, place, update.partition, update.id)
     return CopyGone(
-        f"{title_of(place)} does not have {update.path} any more ({why}). `feed-assets replicate repair` copies it."
+        f"{title_of(place)} does not have {update.path} any more ({why}). It is copied again, and the run waits for it."
     )
 
 

@@ -109,8 +109,9 @@ def world(
     opened: list[World] = []
 
     def give(task: Task) -> Given:
-        boards = {board.title for board in task.boards.values()} or {"primary"}
-        opened[0].reads += [(f"{task.output.feed.name} {task.output.key}", each.rsplit("/", 1)[-1]) for each in boards]
+        folders = {board.title.rsplit("/", 1)[-1] for board in task.boards.values()}
+        boards = ["primary" if each == "blackboard" else each for each in folders]
+        opened[0].reads += [(f"{task.output.feed.name} {task.output.key}", each) for each in boards]
         during(task)
         check_bytes(task)
         return given(task)

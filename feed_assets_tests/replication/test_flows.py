@@ -176,18 +176,22 @@ def test_a_copy_that_is_withdrawn_while_it_is_read_is_no_fault_of_the_function(m
     assert w.last_run(DAY) == ("abandoned", "CopyGone")
 
 
-def test_a_copy_that_vanishes_is_no_attempt_and_no_damage_of_the_source(monkeypatch, tmp_path):
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_copy_that_vanishes_is_no_attempt_and_no_damage_of_the_source(monkeypatch, tmp_path, is_back):
     w = world(monkeypatch, tmp_path, B)
     w.lake.drop(RAW, DAY, rows(1))
     assert w.asked() == []
     w.copy()
     (request,) = w.requests()
-    shutil.rmtree(tmp_path / "b" / "t/raw/v1.0" / DAY)
+    folder = tmp_path / "b" / "t/raw/v1.0" / DAY
+    folder.rename(tmp_path / "away")  # As on a disk that is not mounted.
     assert not w.lake.runner.execute(request).success
     assert w.last_run(DAY) == ("abandoned", "CopyGone")
     assert w.requests() == []
     assert w.waits() == {DAY: f"it waits for data center b: t/raw/v1.0 {DAY} is not there yet"}
-    printed("replicate", "repair", "b")
+    if is_back:
+        (tmp_path / "away").rename(folder)
+    w.copy()
     assert w.run() == [(DAY, "emr-b")]
     w.lake.drop(RAW, NEXT_DAY, rows(1))
     assert w.asked() == []
