@@ -20,7 +20,7 @@ from search_passages import as_anchors, with_passages
 
 ROOT = Path(__file__).parent.parent
 _INDEXES = ("/index.md", "/README.md")
-_CODE_TITLE = re.compile(r"^(```\w+) title=(\S+)$", re.MULTILINE)
+_CODE_TITLE = re.compile(r"^(```\w+) (?:title|exit)=(\S+)$", re.MULTILINE)
 _LOADED = re.compile(r"<(?:script|img|iframe|link(?= [^>]*stylesheet))[^>]+(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
 _SEARCH_BOOSTS = {
     "questions/": 1.5,
@@ -103,7 +103,7 @@ def _weigh(page: Page) -> None:
 
 
 def _with_title(fence: re.Match[str]) -> str:
-    """Show the title of a block of code if it is the name of a file. Tests use the other titles."""
+    """Show the title of a block of code if it is the name of a file. Only tests use other titles, and exit codes."""
     return f'{fence[1]} title="{fence[2]}"' if "." in fence[2] else fence[1]
 
 
