@@ -1,6 +1,7 @@
 """`feed-assets replicate`: copies of datasets in other data centers."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
@@ -240,8 +241,13 @@ def _names(place: str | None) -> list[str]:
 
 
 def _services(module: str | None) -> "Services":
+    """Return the services. Datasets of other code locations may be on further blackboards of ours, too."""
+    from feed_assets.runs.services import elsewhere_of
+    from feed_assets.settings import settings
+
     graph = load_graph(module) if module or has_module() else None
-    return open_services(graph, makes=False)
+    services = open_services(graph, makes=False)
+    return replace(services, elsewhere=elsewhere_of(settings(), services.elsewhere)) if graph else services
 
 
 def _differences(

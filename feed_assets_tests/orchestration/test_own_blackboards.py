@@ -175,7 +175,7 @@ def test_a_feed_that_nobody_declares_is_noticed_there(shop, archive):
     }
 
 
-def test_a_data_center_gets_datasets_from_where_they_are(shop, archive, world, setting):
+def test_a_data_center_gets_datasets_from_where_they_are(shop, archive, world, setting, monkeypatch, capsys):
     (world / "b").mkdir()
     setting(data_centers=json.dumps({"b": {"url": (world / "b").as_uri(), "datasets": [SUMS, PICKED]}}))
     services = services_of(shop)
@@ -187,6 +187,10 @@ def test_a_data_center_gets_datasets_from_where_they_are(shop, archive, world, s
         assert read.latest(place.board, at).update.id == read.latest(source, at).update.id
     assert [*compare(services, place, feeds_of(services, place))] == []
     assert {str(each) for each in feeds_of(services, place)} == {*sources}
+    (world / "another_location.py").write_text("import dagster as dg\ndefs = dg.Definitions()\n")
+    monkeypatch.syspath_prepend(str(world))
+    code, lines = exit_and_errors(monkeypatch, capsys, "replicate", "verify", "b", "-m", "another_location")
+    assert code == 0, lines
 
 
 def test_a_blackboard_of_others_is_refused_when_definitions_load(setting):
