@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import due, replica, replica_place, update
 PinnedUpdate = tuple[Partition, str]
 """A partition and the id of its update that a run reads."""
 
-PUBLISHED = "published"
+PUBLISHED, MISSED = "published", "missed"
 
 
 def published(connection: sa.Connection, place: str, pinned: Collection[PinnedUpdate]) -> set[PinnedUpdate]:
@@ -62,10 +62,10 @@ def files_of(
 def mark_gone(connection: sa.Connection, place: str, partition: Partition, update_id: str) -> None:
     """Record that a copy is not valid in its place any more. Without this, run after run would go there in vain.
 
-    The state is the one of a copy that was withdrawn. Replication copies it again.
+    Replication then looks at it, and copies it again if it is gone.
     """
     key = {"place": place, "feed": str(partition.feed), "partition": partition.key, "id": update_id}
-    connection.execute(sa.update(replica).filter_by(**key, state=PUBLISHED).values(state="withdrawn"))
+    connection.execute(sa.update(replica).filter_by(**key, state=PUBLISHED).values(state=MISSED))
 
 
 def wake_waiting(connection: sa.Connection, place: str, partition: Partition, now: datetime) -> None:

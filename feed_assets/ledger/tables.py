@@ -671,7 +671,7 @@ replica = sa.Table(
     sa.Column("feed", TEXT, primary_key=True),
     sa.Column("partition", TEXT, primary_key=True),
     sa.Column("id", TEXT, primary_key=True, comment="the update, with the same id as at the source"),
-    sa.Column("state", TEXT, nullable=False, comment="copying, published, withdrawn or removed"),
+    sa.Column("state", TEXT, nullable=False, comment="copying, published, withdrawn, missed or removed"),
     sa.Column("files_digest", TEXT, comment="digest of names, sizes and etags at the source"),
     sa.Column("size", sa.BigInteger, nullable=False, comment="bytes of all files"),
     sa.Column("files", TEXT, comment="JSON by name: size, MD5, etag at the source and in the place; NULL if removed"),

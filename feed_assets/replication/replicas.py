@@ -9,11 +9,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
+from feed_assets.ledger import place_copies
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.tables import replica
 
 COPYING, PUBLISHED, WITHDRAWN, REMOVED = "copying", "published", "withdrawn", "removed"
 """States of a copy. Only a published one is visible in its place."""
+
+MISSED = place_copies.MISSED
+"""State of a copy that a run has missed in its place, until a task looks at it."""
 
 
 @dataclass(frozen=True)
@@ -85,5 +89,5 @@ def published(connection: sa.Connection, place: str, partition: Partition) -> li
 
 def unpublished_before(connection: sa.Connection, place: str, partition: Partition, update_id: str) -> list[str]:
     """Return the ids of the copies before `update_id` that are not visible, but may have files."""
-    has_files = replica.c.state.in_([COPYING, WITHDRAWN]) & (replica.c.id < update_id)
+    has_files = replica.c.state.in_([COPYING, WITHDRAWN, MISSED]) & (replica.c.id < update_id)
     return [*connection.execute(sa.select(replica.c.id).where(_is(place, partition), has_files)).scalars()]

@@ -14,7 +14,7 @@ from feed_assets.ledger.updates import PUBLISHED
 from feed_assets.replication import replica_tasks
 from feed_assets.replication.places import Place, matches, without_rejects
 from feed_assets.replication.replica_tasks import COPY, REMOVE, WITHDRAW, ReplicaTask
-from feed_assets.replication.replicas import WITHDRAWN
+from feed_assets.replication.replicas import MISSED, WITHDRAWN
 
 _Entry = Any
 """A row of the log: SQLAlchemy has no type for rows whose columns are chosen by name."""
@@ -64,20 +64,22 @@ def _fill(ledger: Ledger, place: Place, pattern: str, now: datetime, elsewhere: 
 
 
 def _fill_missed(ledger: Ledger, place: Place, now: datetime) -> int:
-    """Make tasks of copies that are withdrawn although their update is valid: a run has missed them in the place.
+    """Make a task of each copy that a run has missed in the place, if its update is valid.
 
-    A copy that is there after all, such as on a disk that was not mounted, is compared and not sent.
+    A copy that is there after all, such as on a disk that was not mounted, is compared and not sent. Tasks and states
+    change together, so each miss makes one task.
     """
+    is_missed = (replica.c.place == place.name) & (replica.c.state == MISSED)
     is_same = sa.and_(*(update.c[name] == replica.c[name] for name in ("feed", "partition", "id")))
     columns = update.c.feed, update.c.partition, update.c.id, update.c.changed, update.c.at
-    query = sa.select(*columns).join(replica, is_same)
-    query = query.where(replica.c.place == place.name, replica.c.state == WITHDRAWN, update.c.state == PUBLISHED)
+    query = sa.select(*columns).join(replica, is_same).where(is_missed, update.c.state == PUBLISHED)
     with ledger.read() as connection:
-        rows = connection.execute(query.order_by(update.c.changed).limit(CHANGES_PER_STEP)).all()
-        new = [_missed(connection, place, row, now) for row in rows]
-    if new:
-        with ledger.write() as connection:
-            replica_tasks.put(connection, new)
+        if not connection.scalar(sa.select(sa.exists().where(is_missed))):
+            return 0
+    with ledger.write() as connection:
+        new = [_missed(connection, place, row, now) for row in connection.execute(query).all()]
+        replica_tasks.put(connection, new)
+        connection.execute(sa.update(replica).where(is_missed).values(state=WITHDRAWN))
     return len(new)
 
 

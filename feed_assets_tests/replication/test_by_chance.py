@@ -240,7 +240,7 @@ def _manifest_first(ends, update, since, again=None):
     """Copy as a tool does that knows no manifest: it is one of the files."""
     ends.board.put(f"{update.path}/_SUCCESS", str(len(update.files)).encode())
     for file in update.files:
-        copy_file(ends.source, ends.board, file, lambda _: None)
+        copy_file(ends.source_of(update.partition), ends.board, file, lambda _: None)
         ends.services.on_step("file copied")
 
 

@@ -84,11 +84,12 @@ class Ends:
 
     def settle(self, place: Place | None = None) -> Replicated:
         """Replicate until nothing waits, also for another try."""
-        while True:
+        for _ in range(100):
             self.clock.pass_(minutes=10)
             result = self.replicate(place)
             if not self.waiting(place):
                 return result
+        raise AssertionError(f"still waiting: {self.waiting(place)[0].error}")
 
     def waiting(self, place: Place | None = None) -> list[replica_tasks.ReplicaTask]:
         with self.ledger.read() as connection:

@@ -38,7 +38,7 @@ def upgrade() -> None:
         sa.Column("feed", TEXT, nullable=False),
         sa.Column("partition", TEXT, nullable=False),
         sa.Column("id", TEXT, nullable=False, comment="the update, with the same id as at the source"),
-        sa.Column("state", TEXT, nullable=False, comment="copying, published, withdrawn or removed"),
+        sa.Column("state", TEXT, nullable=False, comment="copying, published, withdrawn, missed or removed"),
         sa.Column("files_digest", TEXT, comment="digest of names, sizes and etags at the source"),
         sa.Column("size", sa.BigInteger(), nullable=False, comment="bytes of all files"),
         sa.Column(
