@@ -132,7 +132,9 @@ def _say_who_waits(teller: Teller, waiting: "Mapping[Partition, str]") -> None:
     if waiting:
         teller.say(f"{len(waiting)} wait{'s' * (len(waiting) == 1)} for a person:")
         teller.list("WAITS", waiting)
-        teller.say("See `feed-assets explain`. After failed runs, mend the cause, then `build --failed --refused`.")
+        teller.say(
+            "See `feed-assets explain`. After failed runs, mend the cause, then `feed-assets build --failed --refused`."
+        )
 
 
 def _not_built(count: int) -> str:

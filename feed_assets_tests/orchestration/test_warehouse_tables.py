@@ -141,7 +141,7 @@ def test_a_stopped_table_or_refused_rows_are_an_alert_until_repaired(topic):
     load(topic)
     with engine().open() as connection:
         connection.execute(
-            "INSERT INTO feed_assets.refused SELECT topic, 0, 3, 'too large', now() FROM feed_assets.tables"
+            "INSERT INTO feed_assets.refused SELECT topic, 0, 3, 'too large', now(), NULL FROM feed_assets.tables"
         )
     loop_.run_until_idle()
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(f"1 rows of {topic.name} cannot be stored in main.")
