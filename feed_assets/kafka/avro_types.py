@@ -1,6 +1,6 @@
 """Types in parsed Avro schemas. This needs none of Kafka's packages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 
@@ -19,3 +19,19 @@ def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(schema, dict):
         return cast(Mapping[str, Any], schema)
     return named.get(schema, {"type": schema})
+
+
+def branches(schema: Any) -> list[Any]:
+    """Return the branches of an Avro type. A type that is no union has itself alone."""
+    return cast(list[Any], schema) if isinstance(schema, list) else [schema]
+
+
+def named_types(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the name and the definition of each type of a value, which may be a union of unions. Null is left out."""
+    for each in branches(schema):
+        definition = written_out(each, named)
+        name = definition["type"]
+        if not isinstance(name, str):
+            yield from named_types(name, named)
+        elif name != "null":
+            yield name, definition

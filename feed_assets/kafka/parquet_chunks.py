@@ -4,16 +4,16 @@ A chunk is first made as lines of the CSV dialect, whatever its format. So both 
 refuse the same messages. Then the lines become columns. One version of pyarrow always makes the same bytes.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyarrow import compute, csv, parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.kafka import dialect
-from feed_assets.kafka.avro_types import is_decimal, written_out
+from feed_assets.kafka.avro_types import is_decimal, named_types
 from feed_assets.kafka.messages import OFFSET
 
 pa: Any = pyarrow  # This library has no type hints.
@@ -57,18 +57,8 @@ def _types_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _type(schema: Any, named: Mapping[str, Any]) -> Any:
     """Return the type of a field. A union of several types is a text, in which each value has its text of CSV."""
-    types = [*_types(schema, named)]
+    types = [_of_branch(name, definition) for name, definition in named_types(schema, named)]
     return types[0] if types and all(each == types[0] for each in types) else _TEXT
-
-
-def _types(schema: Any, named: Mapping[str, Any]) -> Iterator[Any]:
-    for branch in cast(list[Any], schema) if isinstance(schema, list) else [schema]:
-        definition = written_out(branch, named)
-        name = definition["type"]
-        if not isinstance(name, str):
-            yield from _types(name, named)
-        elif name != "null":
-            yield _of_branch(name, definition)
 
 
 def _of_branch(name: str, definition: Mapping[str, Any]) -> Any:

@@ -1,14 +1,14 @@
 """A table's shape, made from an Avro schema: its columns, each of a kind for which every warehouse has a type."""
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import storable
-from feed_assets.kafka.avro_types import is_decimal, written_out
+from feed_assets.kafka.avro_types import branches, is_decimal, named_types
 from feed_assets.warehouse.defaults import Types, default_of
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _column(field: Schema, key: Sequence[str], types: Types) -> Column:
     return Column(
         name=name,
         kind=kind_of(field["type"], types.named),
-        is_nullable=not is_key and "null" in _branches(field["type"]),
+        is_nullable=not is_key and "null" in branches(field["type"]),
         default=None if is_key or "default" not in field else _default(field, types),
         comment=storable(doc) if isinstance(doc, str) else "",
         aliases=_texts(field.get("aliases")),
@@ -219,31 +219,17 @@ def _default(field: Schema, types: Types) -> str | None:
 
 def kind_of(schema: Any, named: Schema) -> Kind:
     """Return the kind of an Avro type. For a union, it is the kind that can store all branches, or else text."""
-    kinds = [*dict.fromkeys(_kinds(schema, named))]
+    kinds = [*dict.fromkeys(_kind(name, definition) for name, definition in named_types(schema, named))]
     widest = kinds[0] if kinds else TEXT
     for each in kinds:  # Do not compare each with all: a union may have many branches.
         widest = widest if widens(each, widest) else each
     return widest if all(widens(each, widest) for each in kinds) else TEXT
 
 
-def _kinds(schema: Any, named: Schema) -> Iterator[Kind]:
-    for each in _branches(schema):
-        definition = written_out(each, named)
-        name = definition["type"]
-        if not isinstance(name, str):
-            yield from _kinds(name, named)
-        elif name != "null":
-            yield _kind(name, definition)
-
-
 def _kind(name: str, schema: Schema) -> Kind:
     if name in ("bytes", "fixed") and is_decimal(schema):
         return Kind(name="decimal", precision=schema["precision"], scale=schema.get("scale", 0))
     return _LOGICAL.get((name, str(schema.get("logicalType", "")))) or _PRIMITIVE.get(name, _JSON)
-
-
-def _branches(schema: Any) -> list[Any]:
-    return cast(list[Any], schema) if isinstance(schema, list) else [schema]
 
 
 def widens(old: Kind, new: Kind) -> bool:
