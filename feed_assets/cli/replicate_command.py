@@ -97,11 +97,9 @@ def run(place: PlaceName = None, module: Module = None, as_json: AsJson = False)
 def _run(services: "Services", name: str) -> Values:
     """Do the tasks of a place, also those that wait for their next try."""
     from feed_assets.replication import replica_tasks
-    from feed_assets.replication.places import open_place
     from feed_assets.replication.replicator import replicate
-    from feed_assets.settings import settings
 
-    place = open_place(settings(), name, *services.boards())
+    place = _opened(services, name)
     with services.ledger.write() as connection:
         replica_tasks.retry(connection, name, services.now())
     return Values.of(place=name, **vars(replicate(services, place)))
@@ -118,11 +116,9 @@ def verify(
 ) -> None:
     """Compare a place with the source, file by file. Exit with 1 if they differ."""
     from feed_assets.replication.place_marks import check_mark, mark_of
-    from feed_assets.replication.places import open_place
-    from feed_assets.settings import settings
 
     services = _services(module)
-    opened = open_place(settings(), place, *services.boards())
+    opened = _opened(services, place)
     check_mark(services, opened, mark_of(opened))
     views = [_view(each) for each in _differences(services, opened, feed, partition, quick=quick)]
     show(views, as_json, "" if views else f"{place} has what the source has")
@@ -142,13 +138,11 @@ def repair(
     """Make a place equal to the source: withdraw and copy again what `verify` finds. Exit with 1 if some stays."""
     from feed_assets.replication.comparison import repair as repair_one
     from feed_assets.replication.place_marks import check_place
-    from feed_assets.replication.places import open_place
     from feed_assets.replication.publication import CopyEnds
     from feed_assets.replication.turn import Turn
-    from feed_assets.settings import settings
 
     services = _services(module)
-    opened = open_place(settings(), place, *services.boards())
+    opened = _opened(services, place)
     turn, views = Turn(services.ledger, place, services.now), list[DifferenceView]()
     turn.take_or_raise()
     try:
@@ -248,6 +242,13 @@ def _services(module: str | None) -> "Services":
     graph = load_graph(module) if module or has_module() else None
     services = open_services(graph, makes=False)
     return replace(services, elsewhere=elsewhere_of(settings(), services.elsewhere)) if graph else services
+
+
+def _opened(services: "Services", name: str) -> "Place":
+    from feed_assets.replication.places import open_place
+    from feed_assets.settings import settings
+
+    return open_place(settings(), name, *services.boards())
 
 
 def _differences(

@@ -2,7 +2,7 @@
 
 from feed_assets.core.setting_types import BlackboardLocation
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import s3_credentials
+from feed_assets.feeds.stores import PATIENCE, RequestLimits, s3_credentials
 from feed_assets.settings import Settings, make_board
 
 
@@ -17,10 +17,11 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
     return _open(place, "" if place.writable else name or "")
 
 
-def open_center(settings: Settings, name: str) -> Blackboard:
+def open_center(settings: Settings, name: str, patience: RequestLimits = PATIENCE) -> Blackboard:
     """Open the blackboard of a data center. Raise InvalidSetting if the settings do not have it."""
     center = settings.data_center(name)
-    return _open(BlackboardLocation(url=center.url, endpoint=center.endpoint, profile=center.profile), "")
+    place = BlackboardLocation(url=center.url, endpoint=center.endpoint, profile=center.profile)
+    return _open(place, "", patience)
 
 
 def open_as_owner(settings: Settings, name: str) -> Blackboard:
@@ -28,9 +29,9 @@ def open_as_owner(settings: Settings, name: str) -> Blackboard:
     return _open(settings.place(name), "")
 
 
-def _open(place: BlackboardLocation, name: str) -> Blackboard:
+def _open(place: BlackboardLocation, name: str, patience: RequestLimits = PATIENCE) -> Blackboard:
     credentials = s3_credentials(place.url, place.profile) if place.profile and place.url.startswith("s3:") else None
-    return Blackboard.open(place.url, endpoint=place.endpoint, credentials=credentials, name=name)
+    return Blackboard.open(place.url, endpoint=place.endpoint, credentials=credentials, patience=patience, name=name)
 
 
 def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Blackboard:

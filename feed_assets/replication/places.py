@@ -8,7 +8,8 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed
 from feed_assets.core.setting_types import DataCenter
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import RequestLimits, local_root, s3_credentials
+from feed_assets.feeds.opened import open_center
+from feed_assets.feeds.stores import RequestLimits, local_root
 from feed_assets.settings import Settings
 
 _REJECTS = "_rejects"
@@ -39,11 +40,7 @@ def open_place(settings: Settings, name: str, *sources: Blackboard) -> Place:
 
     Raise InvalidSetting if it is unknown, or has a blackboard of the source: copies would replace what they copy.
     """
-    center = settings.data_center(name)
-    credentials = (
-        s3_credentials(center.url, center.profile) if center.profile and center.url.startswith("s3:") else None
-    )
-    board = Blackboard.open(center.url, endpoint=center.endpoint, credentials=credentials, patience=_LIMITS)
+    board = open_center(settings, name, _LIMITS)
     for source in sources:
         if board.address and board.address == source.address:
             raise InvalidSetting(
@@ -55,7 +52,7 @@ def open_place(settings: Settings, name: str, *sources: Blackboard) -> Place:
                 f"the data center {name!r} in FEED_ASSETS_DATA_CENTERS is inside our own blackboard {source.url}, or "
                 "around it: then its copies are feeds of ours. Correct its url."
             )
-    return Place(name, center, board)
+    return Place(name, settings.data_center(name), board)
 
 
 def _is_below(one: Blackboard, other: Blackboard) -> bool:
