@@ -6,6 +6,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.data_centers import title_of
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import key_tables
 from feed_assets.ledger.tables import due, replica, replica_place, update
@@ -14,6 +15,7 @@ PinnedUpdate = tuple[Partition, str]
 """A partition and the id of its update that a run reads."""
 
 PUBLISHED, MISSED = "published", "missed"
+"""States of a copy that runs may read, and of one that a run has missed in its place, until a task looks at it."""
 
 
 def published(connection: sa.Connection, place: str, pinned: Collection[PinnedUpdate]) -> set[PinnedUpdate]:
@@ -73,7 +75,7 @@ def wake_waiting(connection: sa.Connection, place: str, partition: Partition, no
 
     Ticks look at these outputs again anyway, so an output that another transaction has locked can be skipped.
     """
-    named = due.c.reason.contains(f"data center {place}: {partition} ", autoescape=True)
+    named = due.c.reason.contains(f"{title_of(place)}: {partition} ", autoescape=True)
     waits = (due.c.state == "waits for input") & (due.c.look_at > now) & named
     query = sa.select(due.c.feed, due.c.partition).where(waits).order_by(due.c.feed, due.c.partition)
     if rows := connection.execute(query.with_for_update(skip_locked=True)).all():

@@ -9,15 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
-from feed_assets.ledger import place_copies
 from feed_assets.ledger.database import upsert
+from feed_assets.ledger.place_copies import MISSED, PUBLISHED
 from feed_assets.ledger.tables import replica
 
-COPYING, PUBLISHED, WITHDRAWN, REMOVED = "copying", "published", "withdrawn", "removed"
-"""States of a copy. Only a published one is visible in its place."""
-
-MISSED = place_copies.MISSED
-"""State of a copy that a run has missed in its place, until a task looks at it."""
+COPYING, WITHDRAWN, REMOVED = "copying", "withdrawn", "removed"
+"""States of a copy, beside `PUBLISHED` and `MISSED`. Only a published one is visible in its place."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import batch_partitions, log, places_down, subscriptions
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import change, replica, replica_place, replica_task, subscription, update
-from feed_assets.ledger.updates import PUBLISHED
 from feed_assets.replication import replica_tasks
 from feed_assets.replication.places import Place, matches, without_rejects
 from feed_assets.replication.replica_tasks import COPY, REMOVE, WITHDRAW, ReplicaTask
@@ -71,22 +70,17 @@ def _fill_missed(ledger: Ledger, place: Place, now: datetime) -> int:
     """
     is_missed = (replica.c.place == place.name) & (replica.c.state == MISSED)
     is_same = sa.and_(*(update.c[name] == replica.c[name] for name in ("feed", "partition", "id")))
-    columns = update.c.feed, update.c.partition, update.c.id, update.c.changed, update.c.at
-    query = sa.select(*columns).join(replica, is_same).where(is_missed, update.c.state == PUBLISHED)
+    its_change = update.c.changed.label("sequence"), update.c.id.label("subject"), update.c.state.label("after")
+    query = sa.select(update.c.feed, update.c.partition, *its_change, update.c.at)
+    query = query.join(replica, is_same).where(is_missed, update.c.state == log.PUBLISHED)
     with ledger.read() as connection:
         if not connection.scalar(sa.select(sa.exists().where(is_missed))):
             return 0
     with ledger.write() as connection:
-        new = [_missed(connection, place, row, now) for row in connection.execute(query).all()]
+        new = [_task(connection, place, each, now) for each in connection.execute(query).all()]
         replica_tasks.put(connection, new)
         connection.execute(sa.update(replica).where(is_missed).values(state=WITHDRAWN))
     return len(new)
-
-
-def _missed(connection: sa.Connection, place: Place, row: Any, now: datetime) -> ReplicaTask:
-    partition = Partition(Feed.parse(row.feed), row.partition)
-    lane = lane_of(connection, partition)
-    return ReplicaTask(place.name, lane, row.changed, partition, row.id, action=COPY, since=row.at, due=now)
 
 
 def _transitions(connection: sa.Connection, after: int, upto: int) -> list[_Entry]:
