@@ -12,7 +12,7 @@ from feed_assets.kafka.signal_message import Signal
 
 @dataclass
 class Counts:
-    """Numbers of messages, chunks and dead letters since the last progress line."""
+    """Numbers of messages, chunks and dead letters."""
 
     messages: int = 0
     chunks: int = 0
@@ -22,6 +22,14 @@ class Counts:
         """Count a signalled chunk."""
         self.chunks += 1
         self.dead_letters += signal.dead_letters
+
+    def since(self, before: "Counts") -> "Counts":
+        """Return what was counted since earlier numbers of the same process."""
+        return Counts(
+            self.messages - before.messages,
+            self.chunks - before.chunks,
+            self.dead_letters - before.dead_letters,
+        )
 
 
 @dataclass
@@ -38,14 +46,15 @@ class ReadProgress:
     """Seconds from the first message of the chunk that was signalled last to its signal."""
     _first: dict[PartitionOfTopic, float] = field(default_factory=dict[PartitionOfTopic, float])
     """The time of each partition's first message that was read and has no signal."""
-    _last: dict[PartitionOfTopic, tuple[int, float]] = field(default_factory=dict[PartitionOfTopic, tuple[int, float]])
+    _last: dict[PartitionOfTopic, tuple[int, int]] = field(default_factory=dict[PartitionOfTopic, tuple[int, int]])
+    """The offset and timestamp of each partition's last message."""
 
     def take(self, place: PartitionOfTopic, message: Message) -> None:
         """Count a message that was read."""
         self.totals.messages += 1
-        at = message.moment / 1000
-        self._last[place] = message.offset, at
-        self._first.setdefault(place, at)
+        self._last[place] = message.offset, message.timestamp
+        if place not in self._first:
+            self._first[place] = message.moment / 1000
 
     def add(self, place: PartitionOfTopic, signal: Signal) -> None:
         """Count a signalled chunk. If the message that ended it is not in it, the next chunk begins with this message.
@@ -54,10 +63,10 @@ class ReadProgress:
         """
         self.totals.add(signal)
         self.signalled_at = self.now()
-        first, (offset, at) = self._first.pop(place, self.signalled_at), self._last.get(place, (-1, 0.0))
+        first, (offset, timestamp) = self._first.pop(place, self.signalled_at), self._last.get(place, (-1, 0))
         self.latency = max(0.0, self.signalled_at - first)
         if offset >= signal.next_offset:
-            self._first[place] = at
+            self._first[place] = Message(offset, None, None, timestamp=timestamp).moment / 1000
 
     def drop(self, place: PartitionOfTopic) -> None:
         """Forget the messages of a partition that is no longer read here."""

@@ -7,6 +7,7 @@ partition is revoked, its unsignalled messages are dropped, because its next own
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -22,7 +23,7 @@ from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, signalling
 from feed_assets.kafka.read_notes import ReadNote
-from feed_assets.kafka.read_progress import Counts, ReadProgress
+from feed_assets.kafka.read_progress import ReadProgress
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topic_reader import message_of
@@ -99,7 +100,9 @@ class ConnectorSession:
         self._open: dict[PartitionOfTopic, PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
         self._missing = set[str]()
-        self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
+        self._said, self._looked = chunking.clock(), 0.0
+        self._said_counts = replace(self._progress.totals)
+        """The totals at the last progress line."""
         self.has_signalled = False
         self._lookups, self._lookups_since = Counter[str](), chunking.clock()
         self._extra_seconds = defaultdict[str, float](float)
@@ -164,7 +167,6 @@ class ConnectorSession:
             elif partition is not None:  # Ignore errors of a partition that is no longer read.
                 self._leave(consumer, partition, unreadable.not_unpacked(partition.next_offset, error))
         elif partition is not None:
-            self._counts.messages += 1
             lookups, costly, began = self._chunking.schemas.lookups, partition.costly, self._chunking.clock()
             self._progress.take(partition.place, message := message_of(received))
             self._note(consumer, partition, partition.take(message))
@@ -222,7 +224,6 @@ class ConnectorSession:
         try:
             for each in signals:
                 self.has_signalled = True
-                self._counts.add(each)
                 self._progress.add(partition.place, each)
         except (LogTrimmed, SignalRefused) as error:
             self._leave(consumer, partition, error)
@@ -300,8 +301,9 @@ class ConnectorSession:
     def _say(self, consumer: Consumer, now: float) -> None:
         if now < self._said + SAY_SECONDS:
             return
-        seconds, counts = now - self._said, self._counts
-        self._said, self._counts, behind = now, Counts(), self._behind(consumer)
+        seconds, totals, behind = now - self._said, self._progress.totals, self._behind(consumer)
+        counts = totals.since(self._said_counts)
+        self._said, self._said_counts = now, replace(totals)
         say(
             f"connector: {len(self._open)} partitions, in {seconds:.0f} s {counts.messages:,} messages, "
             f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {sum(behind.values()):,} messages behind"
