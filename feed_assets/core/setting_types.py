@@ -131,6 +131,11 @@ class DataCenter(BaseModel):
     bandwidth: float | None = Field(default=None, gt=0)
     targets: tuple[str, ...] = ()
 
+    @property
+    def location(self) -> BlackboardLocation:
+        """Return the location of its blackboard."""
+        return BlackboardLocation(url=self.url, endpoint=self.endpoint, profile=self.profile)
+
 
 def _check_centers(centers: dict[str, DataCenter]) -> dict[str, DataCenter]:
     """Raise ValueError if a data center has a reserved name, or if two of them have one target."""

@@ -19,9 +19,7 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
 
 def open_center(settings: Settings, name: str, patience: RequestLimits = PATIENCE) -> Blackboard:
     """Open the blackboard of a data center. Raise InvalidSetting if the settings do not have it."""
-    center = settings.data_center(name)
-    place = BlackboardLocation(url=center.url, endpoint=center.endpoint, profile=center.profile)
-    return _open(place, "", patience)
+    return _open(settings.data_center(name).location, "", patience)
 
 
 def open_as_owner(settings: Settings, name: str) -> Blackboard:

@@ -48,8 +48,7 @@ def _other_locations(settings: Settings) -> dict[str, BlackboardLocation]:
     locations = {f"FEED_ASSETS_BLACKBOARDS[{name!r}]": each for name, each in boards.items()}
     for name, each in settings.data_centers.get_secret_value().items():
         if each.targets:
-            location = BlackboardLocation(url=each.url, endpoint=each.endpoint, profile=each.profile)
-            locations[f"FEED_ASSETS_DATA_CENTERS[{name!r}]"] = location
+            locations[f"FEED_ASSETS_DATA_CENTERS[{name!r}]"] = each.location
     return locations
 
 
