@@ -33,6 +33,12 @@ def rows_of(copies: Sequence[Copy], columns: Mapping[str, str], *, has_path: boo
     return f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}}{options})"
 
 
+def text_rows_of(copies: Sequence[Copy], *, has_path: bool = False) -> str:
+    """Return a table expression that reads chunks in local files, with each column as a text: c0, c1 and so on."""
+    texts = {f"c{number}": "varchar" for number in range(len(copies[0].columns))}
+    return rows_of(copies, texts, has_path=has_path)
+
+
 def _parquet_rows(copies: Sequence[Copy], columns: Mapping[str, str], *, has_path: bool) -> str:
     """Return a table expression for Parquet.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from feed_assets.warehouse.chunk_rows import rows_of
+from feed_assets.warehouse.chunk_rows import text_rows_of
 from feed_assets.warehouse.duck import opened_at, translated
 from feed_assets.warehouse.engines import Findings, RefusedRow
 from feed_assets.warehouse.load_files import Copy
@@ -66,7 +66,7 @@ def _lengths(
     expressions = [
         f"coalesce(max({size}), 0), coalesce(max({size}) FILTER ({size} <= {most}), 0)" for _, size, most in measures
     ]
-    [row] = opened.execute(f"SELECT {', '.join(expressions)} FROM {_lines(chunks)}").fetchall()
+    [row] = opened.execute(f"SELECT {', '.join(expressions)} FROM {text_rows_of(chunks)}").fetchall()
     return [*zip(row[::2], row[1::2], strict=True)]
 
 
@@ -76,15 +76,10 @@ def _refused(
     name, size, most = measure
     by_path: Mapping[str, Copy] = {str(each.path): each for each in chunks}
     offset = f"CAST(c{chunks[0].columns.index(OFFSET)} AS bigint)"
-    rows = f"SELECT filename, {offset}, {size} FROM {_lines(chunks, has_path=True)} WHERE {size} > {most}"
+    rows = f"SELECT filename, {offset}, {size} FROM {text_rows_of(chunks, has_path=True)} WHERE {size} > {most}"
     for path, at, byte_count in opened.execute(rows).fetchall():
         copy = by_path[path]
         yield copy, RefusedRow(copy.partition, at, f"{name} has {byte_count} bytes: expected at most {most}")
-
-
-def _lines(chunks: Sequence[Copy], *, has_path: bool = False) -> str:
-    texts = {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}
-    return rows_of(chunks, texts, has_path=has_path)
 
 
 def _each_once(rows: Sequence[RefusedRow]) -> list[RefusedRow]:

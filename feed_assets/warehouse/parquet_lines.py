@@ -10,7 +10,7 @@ import duckdb
 
 from feed_assets.core.errors import DiskFull, InvalidShape, UnreadableUpdate
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.chunk_rows import file_list, rows_of
+from feed_assets.warehouse.chunk_rows import file_list, text_rows_of
 from feed_assets.warehouse.duck import opened_at, translated
 from feed_assets.warehouse.load_files import Copy
 from feed_assets.warehouse.shapes import TAKEN, TEXT, Column, Kind, Shape
@@ -106,10 +106,9 @@ def line_files(copies: Sequence[Copy]) -> Generator[Sequence[Path]]:
 
 
 def _lines_of(copies: Sequence[Copy], folder: Path) -> Sequence[Path]:
-    texts = {f"c{number}": "varchar" for number in range(len(copies[0].columns))}
     with translated(), opened_at(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        rows = f"SELECT * FROM {rows_of(copies, texts)}"
+        rows = f"SELECT * FROM {text_rows_of(copies)}"
         connection.execute(f"COPY ({rows}) TO {literal(str(folder))} ({_FORM})")
     return sorted(folder.iterdir())
 
