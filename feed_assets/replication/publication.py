@@ -102,16 +102,16 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
     manifest, guard = f"{update.path}/{MANIFEST}", ends.guard(update.path)
     unchanged = {name: each for name, each in copy.files.items() if _is_same(update, name, each, existing)}
     kept = {name: each for name, each in unchanged.items() if name not in (again or ())}
-    if manifest in existing and again is None:
-        kept |= _equal_files(ends, update, kept, existing)
-    if manifest in existing and again is None and _is_whole(ends, update, kept, existing):
-        return _record(ends, replace(copy, files=kept, state=replicas.PUBLISHED))
+    may_be_whole = manifest in existing and again is None
+    kept |= _equal_files(ends, update, kept, existing) if may_be_whole else {}
+    copy = replace(copy, files=kept)
+    if may_be_whole and _is_whole(ends, update, kept, existing):
+        return _record(ends, replace(copy, state=replicas.PUBLISHED))
     if existing:
         ends.turn.keep()
-        _record(ends, replace(copy, files=kept))  # After a kill, the row must not say that the copy is published.
+        _record(ends, copy)  # After a kill, the row must not say that the copy is published.
         ends.board.delete([manifest])
         ends.board.put(guard, b"")
-    copy = replace(copy, files=kept)
     for group in _groups([file for file in update.files if _name(update, file) not in kept]):
         copy = _record(ends, replace(copy, files={**copy.files, **_copied(ends, update, group)}))
         ends.services.on_step("files recorded")
