@@ -102,6 +102,8 @@ def choose_home(places: Sequence[CandidatePlace], *, by_preference: bool) -> Hom
             groups.append(place.targets)
     if not groups:
         return Home(why=f"{WAITS}{'; '.join(reasons)}" if reasons else f"{WAITS}a place: its `at` names none")
+    if not any(groups):  # No targets are configured, else a place without targets would be closed.
+        return EVERYWHERE
     return Home(tuple(groups) if by_preference else (frozenset[str]().union(*groups),))
 
 

@@ -178,6 +178,8 @@ def test_a_feed_that_nobody_declares_is_noticed_there(shop, archive):
 def test_a_data_center_gets_datasets_from_where_they_are(shop, archive, world, setting, monkeypatch, capsys):
     (world / "b").mkdir()
     setting(data_centers=json.dumps({"b": {"url": (world / "b").as_uri(), "datasets": [SUMS, PICKED]}}))
+    shop.drop(RAW, DAY, rows(5))
+    shop.run_until_idle()  # Without compute targets, no run waits for a place.
     services = services_of(shop)
     place = open_place(settings(), "b", *services.boards())
     assert replicate(services, place).failed == 0
