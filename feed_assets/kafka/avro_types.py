@@ -14,11 +14,17 @@ def is_decimal(schema: Mapping[str, Any]) -> bool:
     return schema.get("logicalType") == "decimal" and is_valid
 
 
+PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+
+
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a non-union Avro type as an object with a `type`, even if the schema has only the type's name."""
+    """Return a non-union Avro type as an object with a `type`, even if the schema has only the type's name.
+
+    The name of a primitive type always means this type, as readers of Avro take it.
+    """
     if isinstance(schema, dict):
         return cast(Mapping[str, Any], schema)
-    return named.get(schema, {"type": schema})
+    return {"type": schema} if schema in PRIMITIVES else named.get(schema, {"type": schema})
 
 
 def branches(schema: Any) -> list[Any]:

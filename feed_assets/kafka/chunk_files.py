@@ -45,7 +45,7 @@ def stored(lines: bytes, topic: Topic, record: Mapping[str, Any] | None) -> byte
     # Import it here, because it takes 60 MB of memory, which processes that only have chunks in CSV do not need.
     from feed_assets.kafka import parquet_chunks
 
-    return parquet_chunks.written(lines, topic.key, record or {"fields": ()}) if lines else lines
+    return parquet_chunks.written(lines, record or {"fields": ()}) if lines else lines
 
 
 def packed(content: bytes) -> bytes:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import IO
+from typing import IO, Any
 
 from feed_assets.core.chunks import OffsetRange, line_after, line_before
 from feed_assets.core.topics import Topic
@@ -37,7 +37,10 @@ _BUFFERED = 64 << 10
 
 @dataclass(frozen=True)
 class Chunk:
-    """The messages between two offsets: records as CSV lines, and dead letters. Without records, `content` is empty."""
+    """The messages between two offsets: records as CSV lines, and dead letters. Without records, `content` is empty.
+
+    `record` is the Avro type of the rows; None if all records are tombstones.
+    """
 
     offsets: OffsetRange
     records: int
@@ -46,6 +49,7 @@ class Chunk:
     dead: tuple[DeadLetter, ...] = ()
     minutes: Mapping[int, int] = field(default_factory=dict[int, int])
     """Numbers of messages by the minute of their timestamps, in minutes since 1970."""
+    record: Mapping[str, Any] | None = None
 
 
 class Cutter:
@@ -123,7 +127,8 @@ class Cutter:
 
     def _write_row(self, row: ChunkRow) -> None:
         if self._schema_id is None:
-            self._schema_id = row.schema_id
+            # The registry may lose the schema before the chunk ends, so keep the type.
+            self._schema_id, self._record = row.schema_id, row.record
             self._head(row.columns)
         self._write(row.line)
 
@@ -174,7 +179,15 @@ class Cutter:
         self._body.seek(0)
         content = self._body.read()
         offsets, dead = OffsetRange(self._start, end), tuple(self._dead)
-        chunk = Chunk(offsets, self._records, self._schema_id, content=content, dead=dead, minutes=dict(self._minutes))
+        chunk = Chunk(
+            offsets,
+            self._records,
+            self._schema_id,
+            content=content,
+            dead=dead,
+            minutes=dict(self._minutes),
+            record=self._record,
+        )
         self._body.close()
         self._begin(end)
         return chunk
@@ -186,6 +199,7 @@ class Cutter:
         self._body: IO[bytes] = BytesIO()
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
+        self._record: Mapping[str, Any] | None = None
         self._lines: list[bytes] = []
         self._waiting: list[Tombstone] = []
         self._dead: list[DeadLetter] = []

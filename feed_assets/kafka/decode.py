@@ -23,12 +23,13 @@ _GREATEST_ID = 2**31 - 1
 class _Layout(NamedTuple):
     """The columns of a chunk with one schema, and the key fields that values of this schema do not have.
 
-    The columns end with the fields of a row.
+    The columns end with the fields of a row. `record` is the Avro type of a row.
     """
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
     fields: tuple[str, ...]
+    record: Mapping[str, Any]
 
 
 class Decoder:
@@ -46,10 +47,6 @@ class Decoder:
         except (Poison, Unwritable) as error:
             return DeadLetter(message, excerpt(str(error), REASON_BYTES))
 
-    def record(self, schema_id: int | None) -> Mapping[str, Any] | None:
-        """Return the Avro type of the rows of a chunk; None for a chunk of tombstones alone. Raise KafkaUnavailable."""
-        return None if schema_id is None else self._record_of(self._schemas.get(schema_id))
-
     def _row(self, message: Message) -> ChunkRow:
         data = message.value or b""
         schema_id, value = self._json(data) if self._json else record(data, "value", self._schemas)
@@ -63,7 +60,7 @@ class Decoder:
                 raise Poison(f"the key field {name} is null")
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([operation, message.offset, *cells, *value.values()])
-        return ChunkRow(message.offset, schema_id, layout.columns, line, message.moment)
+        return ChunkRow(message.offset, schema_id, layout.columns, line, timestamp=message.moment, record=layout.record)
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)
@@ -111,7 +108,7 @@ class Decoder:
         place = self._topic.is_debezium, self._topic.key
         if layout := schema.layouts.get(place):
             return layout
-        declared = self._record_of(schema)
+        declared = (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
         if declared is None and self._topic.is_debezium:
             raise Poison(f"schema {schema_id} is no envelope of Debezium: expected a record with op, before and after")
         if declared is None:
@@ -122,11 +119,8 @@ class Decoder:
         if reserved := {OPERATION, OFFSET} & {*fields}:
             raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
-        layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing, fields)
+        layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing, fields, declared)
         return schema.layouts.setdefault(place, layout)
-
-    def _record_of(self, schema: avro.Schema) -> Mapping[str, Any] | None:
-        return (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
 
 
 def _check_fields(row: Mapping[str, Any], fields: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from feed_assets.core.windows import LAST_YEAR
 
@@ -44,13 +44,14 @@ class Message(NamedTuple):
 
 
 class ChunkRow(NamedTuple):
-    """A message with a value, as a line of a chunk with these columns."""
+    """A message with a value, as a line of a chunk with these columns. `record` is the Avro type of the row."""
 
     offset: int
     schema_id: int
     columns: tuple[str, ...]
     line: bytes
     timestamp: int = 0
+    record: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

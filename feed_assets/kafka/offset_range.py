@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from feed_assets.core.chunks import PARQUET, key_of
+from feed_assets.core.chunks import key_of
 from feed_assets.core.topics import Topic
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import chunk_files
@@ -142,8 +142,7 @@ class ChunkWriter:
         self._cutter.drop()
 
     def _keep(self, chunk: Chunk) -> Kept:
-        record = self._decode.record(chunk.schema_id) if self._topic.ending == PARQUET else None
-        content = chunk_files.stored(chunk.content, self._topic, record)
+        content = chunk_files.stored(chunk.content, self._topic, chunk.record)
         self._chunking.on_step("put")
         if chunk.content:
             may_replace = self._replaces and chunk.offsets.start == self.start

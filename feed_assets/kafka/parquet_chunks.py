@@ -68,11 +68,11 @@ def _of_branch(name: str, definition: Mapping[str, Any]) -> Any:
     return _LOGICAL.get((name, str(definition.get("logicalType", "")))) or _PLAIN.get(name, _TEXT)
 
 
-def written(lines: bytes, key: Sequence[str], record: Mapping[str, Any]) -> bytes:
+def written(lines: bytes, record: Mapping[str, Any]) -> bytes:
     """Return a Parquet file with the rows of lines in the CSV dialect. Columns have the types of an Avro record.
 
-    A tombstone may have a key of another type than rows have. A column of the key is a text if a value of it has no
-    such type, so that a warehouse gets the same text as from CSV. So are columns that the record lacks.
+    A column is a text if the record lacks it, or if a value has no such type, so that a warehouse gets the same text as
+    from CSV. A tombstone may have a key of another type than rows have, and an envelope of Debezium another `before`.
     """
     types = _types_of(record)
     head, _, body = lines.partition(b"\n")
@@ -82,8 +82,8 @@ def written(lines: bytes, key: Sequence[str], record: Mapping[str, Any]) -> byte
     try:
         return _file(columns, _columns(body, column_types))
     except (pa.ArrowInvalid, ValueError):
-        for at, name in enumerate(columns):
-            if name in key and not _fits(body, column_types, at):
+        for at in range(len(columns)):
+            if not _fits(body, column_types, at):
                 column_types[at] = _TEXT
         return _file(columns, _columns(body, column_types))
 

@@ -67,7 +67,7 @@ class Stream:
         chunk = cutter.due(1e9)
         assert chunk
         self._fold(rows, partition, start + skips)
-        return self._signal(partition, chunk, decoder)
+        return self._signal(partition, chunk)
 
     def quiet(self, count: int, partition: int = 0) -> Signalled:
         """Signal a range without records."""
@@ -113,9 +113,9 @@ class Stream:
                 found |= {} if operation in (None, "delete") else {key: (value, partition, offset)}
         return found
 
-    def _signal(self, partition: int, chunk: Any, decoder: Decoder) -> Signalled:
+    def _signal(self, partition: int, chunk: Any) -> Signalled:
         topic = self.topic.model_copy(update={"format": self._formats[len(self.signals) % len(self._formats)]})
-        content = chunk_files.stored(chunk.content, topic, decoder.record(chunk.schema_id))
+        content = chunk_files.stored(chunk.content, topic, chunk.record)
         start, end = chunk.offsets
         key = key_of(self.name.replace("/", "_"), partition, start, topic.ending)
         self.board.put(f"{chunk_files.FOLDER}/{key}", content)

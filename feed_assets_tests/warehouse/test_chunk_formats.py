@@ -4,6 +4,9 @@ from dataclasses import replace
 from decimal import Decimal
 from hashlib import sha256
 from io import BytesIO
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pyarrow as pa
@@ -11,10 +14,15 @@ import pyarrow.parquet as parquet
 import pytest
 
 from feed_assets.core.errors import ChunkBroken, LoadFailed
-from feed_assets.kafka import chunk_files, parquet_chunks
+from feed_assets.core.topics import Topic
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import avro, chunk_files, parquet_chunks
+from feed_assets.kafka.messages import Message
+from feed_assets.kafka.offset_range import Chunking, ChunkWriter, PartitionOfTopic
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.avro_types import comparable
-from feed_assets_tests.warehouse.stream import ID, Stream
+from feed_assets_tests.warehouse.debezium_stream import DebeziumStream, envelope
+from feed_assets_tests.warehouse.stream import ID, Registry, Stream
 
 DIGITS = {"type": "bytes", "logicalType": "decimal", "scale": 2}
 WIDE = {**DIGITS, "precision": 60}
@@ -35,10 +43,9 @@ ROWS = [
 ]
 
 
-def streams(loader) -> list[Stream]:
-    return [
-        Stream(loader.place.board, f"{each}.{uuid4().hex[:12]}", format=each) for each in ("csv", "parquet", "both")
-    ]
+def streams(loader, kind: type[Stream] = Stream) -> list[Stream]:
+    formats = ("csv", "parquet", "both")
+    return [kind(loader.place.board, f"{each}.{uuid4().hex[:12]}", format=each) for each in formats]
 
 
 def rows(loader, stream: Stream) -> list[list[str]]:
@@ -107,6 +114,52 @@ def test_a_key_that_is_no_value_of_its_column_stops_the_table_in_either_format(l
             loader.load(stream)
 
 
+@pytest.mark.parametrize("url", ["postgresql", "duckdb"], indirect=True)
+def test_a_deleted_row_of_other_types_than_new_ones_stops_the_table_or_is_refused_in_either_format(loader):
+    """Nothing in Avro makes the types of Debezium's `before` and `after` equal."""
+    price = {"name": "price", "type": "long"}
+    row = {"type": "record", "name": "Before", "fields": [ID, {**price, "type": "string"}]}
+    old, new, *others = envelope(ID, price)
+    fields = {**old, "type": ["null", row]}, {**new, "type": old["type"]}, *others
+    for stream in streams(loader, DebeziumStream):
+        schema = stream.schemas.add(*fields, name="Envelope")
+        stream.send(schema, {"id": 1, "price": 5}, ("delete", {"id": 1, "price": "abc"}))
+        with pytest.raises(LoadFailed, match="abc"):
+            loader.load(stream)
+        plain, loader.place = loader.place, replace(loader.place, conflicts="refuse")
+        loader.load(stream)
+        assert [each[:2] for each in stream.table(loader.engine)] == [(1, 5)]
+        loader.place = plain
+
+
+def test_a_type_with_the_name_of_a_primitive_one_does_not_replace_it():
+    schemas = Registry()
+    fixed = {"name": "f", "type": {"type": "fixed", "name": "long", "size": 3}}
+    schema = schemas.add(ID, fixed, {"name": "n", "type": "long"})
+    [chunk] = _kept(schemas, schema, {"id": 1, "f": b"abc", "n": 5})
+    assert parquet.read_table(BytesIO(chunk)).column("n").to_pylist() == [5]
+
+
+def test_a_schema_that_the_registry_loses_while_a_chunk_is_open_is_not_needed_any_more():
+    schemas = Registry()
+    schema = schemas.add(ID)
+    [chunk] = _kept(schemas, schema, {"id": 1}, lost=True)
+    assert parquet.read_table(BytesIO(chunk)).column("id").to_pylist() == [1]
+
+
+def _kept(schemas: Registry, schema: int, value: dict, *, lost: bool = False) -> list[bytes]:
+    """Return the content of the chunk that a connector writes of one message."""
+    with TemporaryDirectory() as folder:
+        board = Blackboard.open(Path(folder).as_uri())
+        chunking = Chunking(None, schemas, board)  # type: ignore[arg-type]
+        writer = ChunkWriter(chunking, PartitionOfTopic("t", 0), Topic(key=("id",), format="parquet"), 0)
+        assert [*writer.take(Message(0, None, avro.encoded(value, schemas.get(schema), schema), []))] == []
+        if lost:
+            schemas.known.clear()
+        [kept] = writer.look(inf)
+        return [board.get(kept.signal.path.removeprefix(f"{board.url}/"))]
+
+
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_decimals_of_any_precision_and_names_that_differ_in_case_are_exact(loader):
     loaded = streams(loader)
@@ -143,7 +196,7 @@ def test_a_file_that_is_no_chunk_is_refused(loader, content):
 
 def test_a_file_ends_where_its_last_row_does():
     lines = b'"_operation","_offset","id"\n"update",7,"a"\n'
-    content = parquet_chunks.written(lines, ("id",), {"fields": []})
-    assert content == parquet_chunks.written(lines, ("id",), {"fields": []})
+    content = parquet_chunks.written(lines, {"fields": []})
+    assert content == parquet_chunks.written(lines, {"fields": []})
     assert chunk_files.end_of(content, ".parquet") == 8
     assert [chunk_files.end_of(each, ".parquet") for each in (None, b"", b"garbage", content[:-9])] == [0] * 4
