@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.data_centers import title_of
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import key_tables
+from feed_assets.ledger import key_tables, log
 from feed_assets.ledger.tables import due, replica, replica_place, update
 
 PinnedUpdate = tuple[Partition, str]
@@ -33,12 +33,22 @@ def published(connection: sa.Connection, place: str, pinned: Collection[PinnedUp
     return {(at, each) for at, each in pinned if (str(at.feed), at.key, each) in rows}
 
 
-def recorded_at(connection: sa.Connection, pinned: Collection[PinnedUpdate]) -> datetime | None:
-    """Return when the ledger recorded the last of these updates. Return None if it has none of them."""
+def behind_since(connection: sa.Connection, place: str, pinned: Collection[PinnedUpdate]) -> datetime | None:
+    """Return since when a place lacks the partitions of these updates. Return None if the ledger has none of them.
+
+    It is the time of a partition's first update after the newest copy, so that one update after another, each a little
+    late, does not look as if the place had nothing to catch up.
+    """
     key_table = key_tables.updates(connection, pinned)
-    same_update = sa.and_(*(update.c[name] == key_table.c[name] for name in ("feed", "partition", "id")))
-    query = sa.select(update.c.at).select_from(key_table).join(update, same_update)
-    return max(connection.execute(query).scalars(), default=None)
+    same_partition = (update.c.feed == key_table.c.feed) & (update.c.partition == key_table.c.partition)
+    its_copy = (replica.c.feed == update.c.feed) & (replica.c.partition == update.c.partition)
+    its_copy &= (replica.c.place == place) & (replica.c.state == PUBLISHED)
+    copied = sa.select(sa.func.max(replica.c.id)).where(its_copy).scalar_subquery()
+    was_published = update.c.state.in_((log.PUBLISHED, log.PRUNED))
+    is_newer = was_published & (update.c.id <= key_table.c.id) & (update.c.id > sa.func.coalesce(copied, ""))
+    is_pinned = update.c.id == key_table.c.id
+    query = sa.select(sa.func.min(update.c.at)).select_from(key_table).join(update, same_partition)
+    return connection.execute(query.where(is_newer | is_pinned)).scalar()
 
 
 def paused_places(connection: sa.Connection) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import FeedAssetsError, TurnLost, in_short
+from feed_assets.core.errors import FeedAssetsError, NoValidUpdate, TurnLost, UpdateChanged, in_short
 from feed_assets.feeds import read
 from feed_assets.ledger import batch_partitions, place_copies, updates
 from feed_assets.ledger.tables import update as update_table
@@ -106,6 +106,7 @@ def _tried(ends: CopyEnds, task: ReplicaTask) -> str:
             replica_tasks.failed(connection, task, ends.services.now(), reason)
         return FAILED
     with ends.services.ledger.write() as connection:
+        ends.turn.check(connection)  # Another process may have found more to do for it meanwhile.
         replica_tasks.remove(connection, task)
         place_copies.wake_waiting(connection, task.place, task.partition, ends.services.now())
     ends.services.on_step("task done")
@@ -130,11 +131,33 @@ def _do(ends: CopyEnds, task: ReplicaTask) -> None:
         is_wanted = row is not None and row.state == updates.PUBLISHED
         is_overtaken = is_wanted and _is_overtaken(connection, ends.place, task)
     if task.action == COPY and is_wanted and not is_overtaken:
-        _copy(ends, task, task.id)
+        try:
+            _copy(ends, task, task.id)
+        except (NoValidUpdate, UpdateChanged):
+            if not _is_gone_and_replaced(ends, task):
+                raise
+            _withdraw(ends, task)
     elif task.action == WITHDRAW and not is_wanted:
         _withdraw(ends, task)
         _copy_newest(ends, task)
     remove_old(ends, task.partition)
+
+
+def _is_gone_and_replaced(ends: CopyEnds, task: ReplicaTask) -> bool:
+    """Return whether the source no longer has an update, or has other files of it, and the ledger has a newer one.
+
+    The ledger learns only about the newest update that its owner changes. An older one must not hold its lane.
+    """
+    with ends.services.ledger.read() as connection:
+        recorded = updates.recorded(connection, task.partition, task.id)
+        newest = updates.newest(connection, [task.partition]).get(task.partition)
+    if newest is None or newest.id <= task.id:
+        return False
+    try:
+        current = read.named(ends.source_of(task.partition), task.partition, task.id)
+    except NoValidUpdate:
+        return True
+    return recorded is not None and current.files != recorded.files
 
 
 def _copy(ends: CopyEnds, task: ReplicaTask, update_id: str) -> None:

@@ -66,9 +66,11 @@ def _fill_missed(ledger: Ledger, place: Place, now: datetime) -> int:
     """Make a task of each copy that a run has missed in the place, if its update is valid.
 
     A copy that is there after all, such as on a disk that was not mounted, is compared and not sent. Tasks and states
-    change together, so each miss makes one task.
+    change together, so each miss makes one task. While an earlier task of the update exists, the copy stays missed: the
+    task may be ending, without another look.
     """
-    is_missed = (replica.c.place == place.name) & (replica.c.state == MISSED)
+    its_task = sa.and_(*(replica_task.c[name] == replica.c[name] for name in ("place", "feed", "partition", "id")))
+    is_missed = (replica.c.place == place.name) & (replica.c.state == MISSED) & ~sa.exists().where(its_task)
     is_same = sa.and_(*(update.c[name] == replica.c[name] for name in ("feed", "partition", "id")))
     its_change = update.c.changed.label("sequence"), update.c.id.label("subject"), update.c.state.label("after")
     query = sa.select(update.c.feed, update.c.partition, *its_change, update.c.at)

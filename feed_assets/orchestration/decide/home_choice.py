@@ -35,7 +35,7 @@ from feed_assets.replication.places import matches
 from feed_assets.settings import settings
 
 SOON = timedelta(minutes=5)
-"""Time for which a preferred place without a `deadline` is waited for, from the publication of what it lacks."""
+"""Time for which a preferred place without a `deadline` is waited for, from the first publication that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class _View:
 
     def _is_late(self, name: str, missing: frozenset[PinnedUpdate]) -> bool:
         """Return whether copies that a place lacks should be there, or do not come because they are paused."""
-        deadline, recorded = centers()[name].deadline, place_copies.recorded_at(self._connection, missing)
+        deadline, since = centers()[name].deadline, place_copies.behind_since(self._connection, name, missing)
         soon = timedelta(seconds=deadline) if deadline else SOON
-        return name in self._paused or recorded is None or self._now - recorded > soon
+        return name in self._paused or since is None or self._now - since > soon
 
 
 def hold(ledger: Ledger, reasons: Mapping[DueOutput, str], now: datetime) -> None:
