@@ -5,10 +5,16 @@ from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
+from feed_assets.core.errors import InvalidName
+
 pa: Any = pyarrow  # pyarrow has no type hints.
 
 BATCH = 20_000
 """Number of records that are buffered before they are put into the table."""
+
+
+MOST_COLUMNS = 4_000
+"""The most columns of the table. Time and memory grow with records times columns, and a JSON field has two."""
 
 
 class TextTable:
@@ -31,8 +37,13 @@ class TextTable:
         self.database.close()
 
     def require(self, columns: Sequence[str]) -> None:
-        """Register new columns. The next `flush` adds them to the table."""
+        """Register new columns. The next `flush` adds them to the table. Raise InvalidName if there are too many."""
         self._columns += columns
+        if len(self._columns) > MOST_COLUMNS:
+            raise InvalidName(
+                "the files have more fields than `feed infer` reads: expected at most 1,999 in JSON, and "
+                f"{MOST_COLUMNS - 1:,} in CSV. Check the delimiter, or declare the feed by hand."
+            )
 
     def add(self, place: str, row: dict[str, str | None]) -> None:
         """Add a record with its place, such as a line of a file. Missing columns are NULL."""

@@ -204,6 +204,8 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
         ),
         ({"a.csv": '"a",b,"c\n1,2,3\n'}, "its header is not valid CSV: unexpected end of data: have the producer"),
         ({"a.csv": "\n \n"}, r"a\.csv has only blank lines: expected a file with records\. Leave it out\.$"),
+        ({"d/a.csv": ",".join(f"c{each}" for each in range(5_000)) + "\n"}, "the files have more fields"),
+        ({"d/a.json": "\n".join(f'{{"f{each}": 1}}' for each in range(3_000))}, "expected at most 1,999 in JSON"),
     ],
 )
 def test_files_that_no_feed_can_have_are_refused_in_one_line(tmp_path, files, expected):
