@@ -124,13 +124,15 @@ def _begin(ends: CopyEnds, update: Update, since: datetime) -> Replica:
     place, partition = ends.place.name, update.partition
     with ends.services.ledger.read() as connection:
         before = replicas.find(connection, place, partition, update.id)
+        # Restored files have other etags than the ledger's. The copy is one of the update as the ledger has it.
+        digest = (updates.recorded(connection, partition, update.id) or update).files_digest
     listed = {_name(update, file): file for file in update.files}
     files = {
         name: each
         for name, each in (before.files.items() if before else ())
         if name in listed and (each.size, each.source_etag) == (listed[name].size, listed[name].etag)
     }
-    now, digest = ends.services.now(), update.files_digest
+    now = ends.services.now()
     return Replica(
         place,
         partition,

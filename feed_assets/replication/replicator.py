@@ -17,6 +17,7 @@ from feed_assets.replication.place_retention import remove_old
 from feed_assets.replication.places import Place
 from feed_assets.replication.publication import CopyEnds, copy_update, withdraw
 from feed_assets.replication.replica_tasks import COPY, WITHDRAW, ReplicaTask
+from feed_assets.replication.restored_files import with_current_etags
 from feed_assets.replication.transitions_read import fill
 from feed_assets.replication.turn import Turn
 from feed_assets.runs.services import Services
@@ -168,6 +169,7 @@ def _copy(ends: CopyEnds, task: ReplicaTask, update_id: str) -> None:
     # An old row of the ledger has no list of files: then list the source.
     update = recorded or read.named(ends.source_of(task.partition), task.partition, update_id)
     if copy is None or (copy.state, copy.files_digest) != (replicas.PUBLISHED, update.files_digest):
+        update = with_current_etags(ends, recorded, copy) if recorded and copy and copy.files else update
         copy_update(ends, update, task.since)
 
 

@@ -15,6 +15,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
+from feed_assets.replication import replica_tasks
 from feed_assets.replication.places import open_place
 from feed_assets.replication.replicator import replicate
 from feed_assets.runs.maker import Task
@@ -40,6 +41,11 @@ class World:
         now = self.lake.now
         services = Services(services.board, services.ledger, services.maker, now=now)
         replicate(services, open_place(settings(), place, services.board))
+
+    def copy_errors(self, place: str = "b") -> list[str]:
+        """Return the errors of the copies that wait for a place."""
+        with open_ledger(settings().ledger).read() as connection:
+            return [each.error or "" for each in replica_tasks.waiting(connection, place)]
 
     def pass_(self, **time: float) -> None:
         later(self.lake, timedelta(**time))

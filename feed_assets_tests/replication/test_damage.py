@@ -10,6 +10,7 @@ from feed_assets.core.errors import CopyDamaged, NoValidUpdate
 from feed_assets.core.feeds import File, Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.s3_pages import S3Pages
+from feed_assets.ledger import place_copies
 from feed_assets.replication import comparison
 from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSING, compare, feeds_of, repair
 from feed_assets.replication.file_copies import PART, _are_equal, copy_file
@@ -200,6 +201,18 @@ def test_repair_never_replaces_a_good_copy_by_a_damaged_source(ends):
     ends.source.put(f"{update.path}/part-0.csv", b"id\n0\n")
     assert repaired(ends) == [DIFFERENT]
     assert visible(ends.place.board) == visible(ends.source)
+
+
+def test_repair_copies_files_that_were_restored_before_their_first_copy_and_their_task_ends(ends):
+    update = ends.publish()
+    for name, data in FILES.items():
+        ends.source.put(f"{update.path}/{name}", data)
+    assert ends.replicate().failed == 1
+    assert repaired(ends) == [MISSING]
+    ends.settle()
+    assert visible(ends.place.board) == (update.id, FILES)
+    with ends.ledger.read() as connection:
+        assert place_copies.published(connection, "b", [(DAY, update.id)]), "runs in the place can read it"
 
 
 def test_repair_never_withdraws_what_the_source_has_lost(ends):

@@ -3,6 +3,8 @@
 import json
 import shutil
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import dagster as dg
 import pytest
@@ -14,6 +16,7 @@ from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.ledger import allocations
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import due as due_list
+from feed_assets.ledger.tables import update as update_table
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.replication.flows import LOCAL, RAW, change, world
@@ -174,6 +177,37 @@ def test_a_copy_that_is_withdrawn_while_it_is_read_is_no_fault_of_the_function(m
     w.copy()
     assert w.run() == [(DAY, "emr-b")]
     assert w.last_run(DAY) == ("abandoned", "CopyGone")
+
+
+def test_restored_files_of_a_source_are_compared_with_the_copy_and_the_run_goes_on(monkeypatch, tmp_path):
+    w = world(monkeypatch, tmp_path, B)
+    update_id = w.lake.drop(RAW, DAY, rows(1))
+    assert w.asked() == []
+    w.copy()
+    file = Path(unquote(urlsplit(settings().blackboard).path), RAW, DAY, update_id, "part-1")
+    content = file.read_bytes()
+
+    def write_again(data: bytes) -> None:
+        (file.parent / ".copy").write_bytes(data)
+        (file.parent / ".copy").replace(file)
+
+    with open_ledger(settings().ledger).write() as connection:  # Nobody writes our own updates again under their ids.
+        connection.execute(sa.update(update_table).where(update_table.c.feed == RAW).values(origin="run"))
+    write_again(content.replace(b"1", b"7"))
+    assert w.run() == [(DAY, "emr-b")]
+    assert w.last_run(DAY) == ("abandoned", "CopyGone")
+    w.copy()
+    (error,) = w.copy_errors()
+    assert "nor has it the bytes that were copied" in error
+    assert w.run() == []  # The copy is the only good one: it waits for the source.
+
+    write_again(content)
+    w.pass_(minutes=6)
+    w.copy()
+    assert w.copy_errors() == []
+    assert w.run() == [(DAY, "emr-b")]
+    assert w.lake.rows(SUMS, DAY) == [{"k": "a", "n": 1}]
+    assert w.run() == []
 
 
 @pytest.mark.parametrize("is_back", [False, True])
