@@ -106,6 +106,10 @@ def test_each_partition_has_a_home_and_one_home_that_waits_does_not_hold_the_oth
     assert w.run() == [("eu", "emr-b")]
     with pytest.raises(InvalidDefinition, match=r"homes for asia: expected one for each key .*\(eu, us\)"):
         sums_of(raw_feed(partitions_def=regions), partitions_def=regions, at={"asia": "b"})
+    markets = dg.StaticPartitionsDefinition(["asia", "eu"])
+    both = dg.MultiPartitionsDefinition({"market": markets, "region": regions})
+    with pytest.raises(InvalidDefinition, match="eu is a key of several dimensions"):
+        sums_of(raw_feed(partitions_def=both), partitions_def=both, at={"eu": "b", "us": "primary"})
     for at in ((), ("any", "b"), ("b", "b")):
         with pytest.raises(InvalidDefinition, match="each once"):
             sums_of(raw_feed(), at=at)

@@ -33,3 +33,8 @@ def _check_keys(feed: Feed, partitions_def: Partitions, at: Mapping[str, object]
             f"{feed} has homes for {', '.join(sorted(at)) or 'nothing'}: expected one for each key of a static "
             f"dimension of its partitions ({keys}). Correct `at`."
         )
+    if shared := sorted(key for key in at if sum(key in each for each in static) > 1):
+        raise InvalidDefinition(
+            f"{feed} has homes by `at`, and {', '.join(shared)} is a key of several dimensions of its "
+            "partitions: expected a key of one static dimension, which alone says the home. Rename the keys of one."
+        )
