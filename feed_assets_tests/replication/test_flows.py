@@ -170,6 +170,20 @@ def test_a_place_that_is_down_gets_no_runs_and_its_flows_go_to_where_the_data_ar
     assert w.run() == []
 
 
+def test_a_run_that_waited_for_its_place_in_vain_says_so(monkeypatch, tmp_path, caplog):
+    w = world(monkeypatch, tmp_path, B)
+    w.lake.drop(RAW, DAY, rows(1))
+    assert w.asked() == []
+    w.copy()
+    (request,) = w.requests()
+    printed("replicate", "down", "b", "--why", "flood")
+    change(monkeypatch, run_wait_seconds="1")
+    failed = w.lake.runner.execute(request).failure_data_for_node("t__sums").error.cause
+    assert "for a place. Start it again later" in failed.message
+    assert "resources" not in failed.message
+    assert "this run waits for up to 1 s: it waits for data center b: it is down since " in caplog.text
+
+
 def test_a_copy_that_is_withdrawn_while_it_is_read_is_no_fault_of_the_function(monkeypatch, tmp_path):
     def withdraw(task) -> None:
         shutil.rmtree(tmp_path / "b" / "t/raw/v1.0" / DAY)

@@ -188,15 +188,22 @@ def _wait_for_place(ledger: Ledger, partitions: RunPartitions, patience: Patienc
         if not patience.seconds_left:
             raise _in_vain(why, patience)
         if not is_reported:
-            patience.tell(f"this run waits for up to {patience.seconds_left:.0f} s: {why}")
+            patience.tell(_waiting(why, patience))
             is_reported = True
         patience.wait()
 
 
+def _waiting(why: str, patience: Patience) -> str:
+    of_resources = "" if why.startswith(WAITS) else " for resources,"
+    return f"this run waits{of_resources} for up to {patience.seconds_left:.0f} s: {why}"
+
+
 def _in_vain(why: str, patience: Patience) -> ResourcesBusy:
+    is_placeless = why.startswith(WAITS)
+    advice = "" if is_placeless else " If a run that had resources was killed, `feed-assets reconcile` takes them back."
     return ResourcesBusy(
-        f"{why}. This run has waited {patience.spent:.0f} s for resources. Start it again later, or raise "
-        "FEED_ASSETS_RUN_WAIT_SECONDS. If a run that had resources was killed, `feed-assets reconcile` takes them back."
+        f"{why}. This run has waited {patience.spent:.0f} s for {'a place' if is_placeless else 'resources'}. Start it "
+        f"again later, or raise FEED_ASSETS_RUN_WAIT_SECONDS.{advice}"
     )
 
 
@@ -238,7 +245,7 @@ def _placement(ledger: Ledger, entry: QueueEntry, partitions: RunPartitions, pat
         if not patience.seconds_left:
             raise _in_vain(place, patience)
         if not has_told:
-            patience.tell(f"this run waits for resources, for up to {patience.seconds_left:.0f} s: {place}")
+            patience.tell(_waiting(place, patience))
             has_told = True
         _pause(ledger, entry, patience, None if place.startswith(WAITS) else now)
 
