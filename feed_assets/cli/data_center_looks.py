@@ -1,6 +1,6 @@
 """Checks of `feed-assets doctor` for data centers, and the probe that shows that a blackboard can be written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class DataCenterLooks:
     """The checks for data centers. Each check returns what it found as text, or raises an error."""
 
     settings: "Settings"
-    source: "Callable[[], Blackboard]"
+    sources: "Callable[[], Sequence[Blackboard]]"
 
     def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
         """Return one check for each data center."""
@@ -44,4 +44,4 @@ class DataCenterLooks:
     def _look(self, name: str) -> str:
         from feed_assets.replication.places import open_place
 
-        return probe(open_place(self.settings, name, self.source()).board)
+        return probe(open_place(self.settings, name, *self.sources()).board)

@@ -88,7 +88,7 @@ class _Doctor:
                 (f"blackboard {name}", partial(self.other, name))
                 for name in self.settings.blackboards.get_secret_value()
             ),
-            *DataCenterLooks(self.settings, lambda: self._board).looks(),
+            *DataCenterLooks(self.settings, self._own_boards).looks(),
             *QueueLooks(self.settings).looks(),
             ("ledger", self.ledger),
             ("Dagster's home", self.home),
@@ -243,6 +243,11 @@ class _Doctor:
         if board and not board.exists() and "blackboard" not in self.settings.model_fields_set:
             raise Doubtful(f"{board} does not exist yet: the first publication makes it.")
         return Blackboard.open(self.settings.blackboard, endpoint=self.settings.s3_endpoint)
+
+    def _own_boards(self) -> list["Blackboard"]:
+        from feed_assets.feeds.opened import open_board
+
+        return [self._board, *(open_board(self.settings, name=name) for name in self.settings.own_places if name)]
 
     @property
     def _home(self) -> Path:

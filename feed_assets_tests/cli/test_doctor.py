@@ -139,15 +139,19 @@ def test_blackboards_of_others_are_listed_and_data_centers_are_written(
     home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there" / "ads").mkdir(parents=True)
-    boards = {name: {"url": (tmp_path / name).as_uri()} for name in ("there", "gone")}
-    monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps(boards))
+    (tmp_path / "ours").mkdir()
+    boards = {name: {"url": (tmp_path / name).as_uri()} for name in ("there", "gone", "ours")}
     centers = {name: {**each, "datasets": ["*"]} for name, each in boards.items()}
+    boards["ours"]["writable"] = True
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps(boards))
     monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", json.dumps(centers))
     settings.cache_clear()
     _, found = looked()
     said = f"{boards['there']['url']}: an object was written, listed, read and deleted"
     assert found["data center there"] == ("ok", said)
     assert found["data center gone"][0] == "FAILED"
+    assert found["data center ours"][0] == "FAILED"
+    assert "has our own blackboard" in found["data center ours"][1]
     assert found["blackboard there"] == ("ok", f"{boards['there']['url']}: can be listed")
     assert found["blackboard gone"][0] == "FAILED"
     assert "does not exist" in found["blackboard gone"][1]
