@@ -1,12 +1,14 @@
 """Checks of `feed-assets doctor` for data centers, and the probe that shows that a blackboard can be written."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from feed_assets.cli.queue_looks import Doubtful
+from feed_assets.core.errors import LedgerUnavailable
 
 if TYPE_CHECKING:
     from feed_assets.feeds.blackboard import Blackboard
@@ -42,6 +44,14 @@ class DataCenterLooks:
         return tuple((f"data center {name}", partial(self._look, name)) for name in names)
 
     def _look(self, name: str) -> str:
+        from feed_assets.ledger.database import found_ledger
+        from feed_assets.replication.place_overview import left_notes
         from feed_assets.replication.places import open_place
 
-        return probe(open_place(self.settings, name, *self.sources()).board)
+        place = open_place(self.settings, name, *self.sources())
+        answer, notes = probe(place.board), list[str]()
+        with suppress(LedgerUnavailable), found_ledger(self.settings.ledger).read() as connection:  # It has a check.
+            notes = left_notes(connection, name, place.center.datasets)
+        if notes:
+            raise Doubtful(f"{answer}; {'; '.join(notes)}.")
+        return answer

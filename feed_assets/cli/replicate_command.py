@@ -64,7 +64,7 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
     """List, for each place and dataset, the partitions that are complete there, what waits, and the lag in seconds."""
     from feed_assets.ledger import places_down
     from feed_assets.replication import turn
-    from feed_assets.replication.place_overview import overview
+    from feed_assets.replication.place_overview import left_notes, overview
     from feed_assets.runs.services import utc_now
     from feed_assets.settings import settings
 
@@ -74,6 +74,7 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
             paused, patterns = turn.why_paused(connection, name), settings().data_center(name).datasets
             health, copies = places_down.health(connection).get(name), overview(connection, name, patterns, utc_now())
             _warn_unmatched(name, patterns, [each.feed for each in copies])
+            _warn(left_notes(connection, name, patterns))
             for each in copies:
                 fields = {**vars(each), "feed": str(each.feed), "paused": paused, "down": health and health.why}
                 views.append(CopiesView.model_validate(fields))
@@ -255,10 +256,13 @@ def _differences(
     services: "Services", place: "Place", feed: str | None, partition: str, *, quick: bool
 ) -> "Iterator[Difference]":
     from feed_assets.replication.comparison import compare, feeds_of
+    from feed_assets.replication.place_overview import left_notes
 
     feeds = [Feed.parse(feed)] if feed else feeds_of(services, place)
     if not feed:
         _warn_unmatched(place.name, place.center.datasets, feeds)
+        with services.ledger.read() as connection:
+            _warn(left_notes(connection, place.name, place.center.datasets))
     with progress() as doing:
         for each in announced(feeds, doing, "comparing"):
             yield from compare(services, place, [each], partition or None, is_deep=not quick)
@@ -271,6 +275,11 @@ def _warn_unmatched(place: str, patterns: Iterable[str], feeds: Iterable[Feed]) 
     for each in unmatched(patterns, feeds):
         text = f"no feed with an update matches the pattern {each!r} of the data center {place}"
         echo(f"feed-assets: {text}: expected one such as shop/sales/v1.0, or shop/*", err=True)
+
+
+def _warn(notes: Iterable[str]) -> None:
+    for note in notes:
+        echo(f"feed-assets: {note}", err=True)
 
 
 def _view(each: "Difference", repaired: str = "") -> DifferenceView:

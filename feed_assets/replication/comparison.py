@@ -9,7 +9,7 @@ from itertools import chain
 
 from feed_assets.core.errors import CopyDamaged
 from feed_assets.core.feeds import Feed, File, Partition, Skipped, Update
-from feed_assets.feeds import read
+from feed_assets.feeds import read, removal
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.replication import replicas
@@ -48,17 +48,26 @@ def compare(
 
     The newest valid update of each partition and batch must be valid in the place. Each valid update of the place must
     be valid at the source, or pruned there, and have the same files. Unless `is_deep`, files are compared by name and
-    size alone; otherwise both ends are read completely.
+    size alone; otherwise both ends are read completely. Of a feed that the place does not get, everything is extra.
     """
     for feed in feeds:
         for partition in _partitions((services.board_of(feed), place.board), feed):
             if key is None or partition.key == key or partition.key.startswith(f"{key}/"):
-                yield from _compare_partition(services, place, partition, is_deep=is_deep)
+                yield from (
+                    _compare_partition(services, place, partition, is_deep=is_deep)
+                    if place.has(feed)
+                    else _left_over(place, partition)
+                )
 
 
 def _partitions(boards: Iterable[Blackboard], feed: Feed) -> list[Partition]:
     entries = chain.from_iterable(read.walk(board, feed, is_appendable=True) for board in boards)
     return sorted({each for each in entries if isinstance(each, Partition)})
+
+
+def _left_over(place: Place, partition: Partition) -> Iterator[Difference]:
+    for each in removal.find(place.board, partition):
+        yield Difference(partition, each.id, EXTRA, "none of the `datasets` of the place matches its feed")
 
 
 def _compare_partition(
@@ -167,13 +176,19 @@ def _go_on(_size: int) -> None:
 
 
 def repair(ends: CopyEnds, difference: Difference) -> None:
-    """Make one update of a place equal to the source. Raise CopyDamaged if the source is damaged."""
+    """Make one update of a place equal to the source. Raise CopyDamaged if the source is damaged.
+
+    The files of a feed that the place does not get any more are removed. After a kill, the next call finds the rest.
+    """
     partition, update_id = difference.partition, difference.update_id
     if difference.kind == DAMAGED:
         raise CopyDamaged(f"{partition} {update_id} is not repaired: {difference.reason}.")
     if difference.kind == EXTRA:
         withdraw(ends, partition, update_id)
-        ends.set_state(partition, update_id, replicas.WITHDRAWN)
+        if not ends.place.has(partition.feed):
+            ends.board.sweep(Update(partition, update_id, ()).path)
+        state = replicas.WITHDRAWN if ends.place.has(partition.feed) else replicas.REMOVED
+        ends.set_state(partition, update_id, state)
         return
     update = read.named(ends.source_of(partition), partition, update_id)
     copy_update(ends, update, ends.services.now(), again=difference.files)

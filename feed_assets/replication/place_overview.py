@@ -1,6 +1,6 @@
 """State of a place by dataset: complete partitions, waiting tasks, lag; and the notes and alerts about them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -95,6 +95,19 @@ def _errors(connection: sa.Connection, place: str) -> dict[Feed, str]:
     query = sa.select(replica_task.c.feed, replica_task.c.error).where(failed)
     rows = connection.execute(query.order_by(replica_task.c.sequence.desc()))
     return {Feed.parse(row.feed): row.error or "" for row in rows}
+
+
+def left_notes(connection: sa.Connection, place: str, patterns: Collection[str]) -> list[str]:
+    """Return a note for each feed whose copies stay in a place although no pattern of the place matches it any more."""
+    query = sa.select(replica.c.feed, sa.func.count()).filter_by(place=place, state=replicas.PUBLISHED)
+    rows = connection.execute(query.group_by(replica.c.feed).order_by(replica.c.feed)).all()
+    return [
+        f"the data center {place} has {count} {'copy' if count == 1 else 'copies'} of {feed}, which none of its "
+        "`datasets` matches any more: it does not follow the source. Add a pattern for it, or remove the copies by "
+        f"`feed-assets replicate repair {place} {feed}`"
+        for feed, count in rows
+        if not matches(Feed.parse(feed), patterns)
+    ]
 
 
 def late(copies: Iterable[DatasetCopies], deadline: float | None) -> dict[str, str]:

@@ -162,7 +162,9 @@ def _is_gone_and_replaced(ends: CopyEnds, task: ReplicaTask) -> bool:
 
 
 def _copy(ends: CopyEnds, task: ReplicaTask, update_id: str) -> None:
-    """Copy an update of the task's partition, unless the place has it with these files."""
+    """Copy an update of the task's partition, unless the place has it with these files, or its pattern was removed."""
+    if not ends.place.has(task.partition.feed):
+        return
     with ends.services.ledger.read() as connection:
         copy = replicas.find(connection, task.place, task.partition, update_id)
         recorded = updates.recorded(connection, task.partition, update_id)

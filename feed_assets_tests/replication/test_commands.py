@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.cli.data_center_looks import DataCenterLooks
+from feed_assets.cli.queue_looks import Doubtful
 from feed_assets.core.errors import InvalidName, InvalidSetting, TurnLost
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
@@ -14,11 +16,13 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.replication.place_overview import LATE, lag_notes
+from feed_assets.replication.places import open_place
+from feed_assets.replication.transitions_read import fill
 from feed_assets.replication.turn import Turn
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, visible
+from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, history, visible
 
 
 def feed_assets(*words, code=0, error=None):
@@ -142,6 +146,40 @@ def test_a_pattern_that_matches_no_feed_is_named(place, monkeypatch):
             "such as shop/sales/v1.0, or shop/*"
         ]
     assert "no feed" not in CliRunner().invoke(app, ["replicate", "verify", "b", str(SALES)]).stderr
+
+
+def test_copies_whose_pattern_was_removed_are_named_and_removed_by_the_name_of_their_feed(place, monkeypatch):
+    feed_assets("replicate", "run")
+    path = f"{DAY.path}/{visible(place)[0]}"
+    publish()  # Its task waits when the pattern is removed.
+    before = os.environ["FEED_ASSETS_DATA_CENTERS"]
+    centers = json.loads(before)
+    fill(open_ledger(settings().ledger), open_place(settings(), "b"), utc_now())
+    monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", json.dumps({"b": {**centers["b"], "datasets": ["other/*"]}}))
+    settings.cache_clear()
+    assert feed_assets("replicate", "run", "b")[0]["failed"] == 0
+    assert [*history(place)] == [path.rpartition("/")[2]], "nothing more is copied"
+
+    text = f"the data center b has 1 copy of {SALES}, which none of its `datasets` matches any more: it does not follow"
+    for words in (["ls"], ["verify", "b"], ["repair", "b"]):
+        assert text in CliRunner().invoke(app, ["replicate", *words]).stderr
+    assert f"replicate repair b {SALES}" in CliRunner().invoke(app, ["replicate", "ls"]).stderr
+    (look,) = DataCenterLooks(settings(), list).looks()
+    with pytest.raises(Doubtful, match="has 1 copy of shop/sales"):
+        look[1]()
+    assert place.files(path), "a repair without the name removes nothing"
+
+    (found,) = feed_assets("replicate", "verify", "b", str(SALES), code=1)
+    assert found["kind"] == "extra"
+    assert [each["repaired"] for each in feed_assets("replicate", "repair", "b", str(SALES))] == ["yes"]
+    assert not place.files(path)
+    assert text not in CliRunner().invoke(app, ["replicate", "ls"]).stderr
+    assert look[1]()
+
+    monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", before)
+    settings.cache_clear()
+    feed_assets("replicate", "run")
+    assert len(history(place)) == 2
 
 
 def test_a_place_that_is_no_longer_set_is_forgotten(place, monkeypatch):
