@@ -678,6 +678,7 @@ replica = sa.Table(
     sa.Column("since", UtcDateTime, nullable=False, comment="when the source changed"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the place had this state"),
 )
+sa.Index("replica_by_state", replica.c.place, replica.c.state, replica.c.feed)
 
 replica_place = sa.Table(
     "replica_place",

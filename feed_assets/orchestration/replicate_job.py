@@ -98,7 +98,7 @@ def _late(services: Services, name: str, now: datetime) -> dict[str, str]:
     center = settings().data_center(name)
     fill(services.ledger, open_place(settings(), name, *services.boards()), now, services.of_others())
     with services.ledger.read() as connection:
-        return place_overview.late(place_overview.overview(connection, name, center.datasets, now), center.deadline)
+        return place_overview.late(place_overview.waiting_copies(connection, name, now), center.deadline)
 
 
 def _requests(instance: dg.DagsterInstance, services: Services, name: str, now: datetime) -> list[dg.RunRequest]:

@@ -23,50 +23,61 @@ _Row = Any
 """A row of the ledger, or None."""
 
 
-@dataclass(frozen=True)
-class DatasetCopies:
-    """Copies of a dataset in a place.
-
-    `partitions` have a valid update at the source, batches count on their own; of `complete` ones the place has the
-    newest. `lag` is the age of the oldest transition that the place does not have yet, in seconds.
-    """
+@dataclass(frozen=True, kw_only=True)
+class WaitingCopies:
+    """Copies of a dataset that a place does not have yet. `lag` is the age of the oldest transition, in seconds."""
 
     place: str
     feed: Feed
-    partitions: int
-    complete: int
     waiting: int
     waiting_bytes: int
     lag: float | None
     error: str | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class DatasetCopies(WaitingCopies):
+    """Copies of a dataset in a place.
+
+    `partitions` have a valid update at the source, batches count on their own; of `complete` ones the place has the
+    newest.
+    """
+
+    partitions: int
+    complete: int
+
+
 def overview(connection: sa.Connection, place: str, datasets: Iterable[str], now: datetime) -> list[DatasetCopies]:
     """Return the copies of each dataset that a place has, or is to get, by name."""
     counts = _complete(connection, place)
-    waiting = _waiting(connection, place)
+    waiting = {each.feed: each for each in waiting_copies(connection, place, now)}
     patterns = [*datasets]
     feeds = {feed for feed in counts if matches(feed, patterns)} | waiting.keys()
+    return [_copies(waiting.get(each) or _no_waiting(place, each), counts.get(each, (0, 0))) for each in sorted(feeds)]
+
+
+def _copies(waiting: WaitingCopies, counts: tuple[int, int]) -> DatasetCopies:
+    return DatasetCopies(**vars(waiting), partitions=counts[0], complete=counts[1])
+
+
+def _no_waiting(place: str, feed: Feed) -> WaitingCopies:
+    return WaitingCopies(place=place, feed=feed, waiting=0, waiting_bytes=0, lag=None, error=None)
+
+
+def waiting_copies(connection: sa.Connection, place: str, now: datetime) -> list[WaitingCopies]:
+    """Return the datasets for which something waits in a place. The cost does not grow with what the place has."""
     errors = _errors(connection, place)
     return [
-        _copies(place, each, counts=counts.get(each), waiting=waiting.get(each), error=errors.get(each), now=now)
-        for each in sorted(feeds)
+        WaitingCopies(
+            place=place,
+            feed=feed,
+            waiting=tasks,
+            waiting_bytes=size,
+            lag=max((now - since).total_seconds(), 0),
+            error=errors.get(feed),
+        )
+        for feed, (tasks, size, since) in sorted(_waiting(connection, place).items())
     ]
-
-
-def _copies(
-    place: str,
-    feed: Feed,
-    *,
-    counts: tuple[int, int] | None,
-    waiting: tuple[int, int, datetime] | None,
-    error: str | None,
-    now: datetime,
-) -> DatasetCopies:
-    partitions, complete = counts or (0, 0)
-    tasks, size, since = waiting or (0, 0, None)
-    lag = max((now - since).total_seconds(), 0) if since else None
-    return DatasetCopies(place, feed, partitions, complete, waiting=tasks, waiting_bytes=size, lag=lag, error=error)
 
 
 def _complete(connection: sa.Connection, place: str) -> dict[Feed, tuple[int, int]]:
@@ -110,7 +121,7 @@ def left_notes(connection: sa.Connection, place: str, patterns: Collection[str])
     ]
 
 
-def late(copies: Iterable[DatasetCopies], deadline: float | None) -> dict[str, str]:
+def late(copies: Iterable[WaitingCopies], deadline: float | None) -> dict[str, str]:
     """Return the reason of an alert for each dataset whose copies fail, or are later than `deadline` seconds.
 
     The keys are `<dataset>|<place>`.

@@ -72,8 +72,12 @@ def waiting(connection: sa.Connection, place: str, partition: Partition | None =
 
 
 def is_due(connection: sa.Connection, place: str, now: datetime) -> bool:
-    """Return whether a task of a place can be tried now."""
-    return bool(heads(connection, place, now, limit=1))
+    """Return whether a task of a place can be tried now: it is due, and the first of its lane."""
+    before = replica_task.alias()
+    is_before = (before.c.place == place) & (before.c.lane == replica_task.c.lane)
+    is_second = sa.exists().where(is_before, before.c.sequence < replica_task.c.sequence)
+    can_begin = (replica_task.c.place == place) & (replica_task.c.due <= now) & ~is_second
+    return bool(connection.scalar(sa.select(sa.exists().where(can_begin))))
 
 
 def _tasks(connection: sa.Connection, query: sa.Select[Any]) -> list[ReplicaTask]:

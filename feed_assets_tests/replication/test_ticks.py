@@ -3,13 +3,18 @@
 import json
 from datetime import timedelta
 
+import dagster as dg
 import pytest
+import sqlalchemy as sa
 
 from feed_assets import Compact
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import alerts, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import replica
+from feed_assets.ledger.tables import update as update_table
+from feed_assets.orchestration.replicate_job import replicate_sensor
 from feed_assets.replication import place_overview, turn
 from feed_assets.replication.place_overview import LATE
 from feed_assets.runs.services import utc_now
@@ -67,6 +72,34 @@ def test_a_compacted_partition_is_copied_as_the_new_update_that_it_is(folder):
     with open_ledger(settings().ledger).read() as connection:
         rows_of_updates = [updates.find(connection, partition, each) for each in history(board, partition)]
     assert [each.origin for each in rows_of_updates] == [updates.COMPACTED, updates.RUN]
+
+
+def steps_of_a_tick() -> int:
+    """Return how much SQLite does in one tick of the sensor, in thousands of its instructions."""
+    counts, engine = list[None](), open_ledger(settings().ledger).engine
+
+    def begin(connection, *_: object) -> None:
+        connection.connection.dbapi_connection.set_progress_handler(lambda: counts.append(None), 1000)
+
+    sa.event.listen(engine, "before_cursor_execute", begin)
+    with dg.DagsterInstance.ephemeral() as instance:
+        replicate_sensor({})(dg.build_sensor_context(instance))
+    sa.event.remove(engine, "before_cursor_execute", begin)
+    return len(counts)
+
+
+def test_cost_of_a_tick_does_not_grow_with_what_a_place_has(folder):
+    folder.mkdir()
+    world = chain()
+    world.drop(RAW, DAYS, rows(1, 2))
+    world.run_until_idle()
+    steps_of_a_tick()
+    few = steps_of_a_tick()
+    with open_ledger(settings().ledger).write() as connection:
+        for table in (update_table, replica):
+            row = connection.execute(sa.select(table).where(table.c.feed == SUMS)).mappings().one()
+            connection.execute(sa.insert(table), [{**row, "partition": f"{at:05}"} for at in range(5000)])
+    assert steps_of_a_tick() <= few + 5
 
 
 def test_an_alert_opens_when_a_copy_is_late_or_fails(ends):
