@@ -2,6 +2,8 @@
 
 import json
 import re
+from itertools import combinations
+from posixpath import normpath
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, SecretStr, model_validator
@@ -138,13 +140,25 @@ class DataCenter(BaseModel):
 
 
 def _check_centers(centers: dict[str, DataCenter]) -> dict[str, DataCenter]:
-    """Raise ValueError if a data center has a reserved name, or if two of them have one target."""
+    """Raise ValueError for a reserved name, and for two data centers with one target or blackboard."""
     if reserved := sorted(centers.keys() & {PRIMARY, ANY}):
         raise ValueError(f"{reserved[0]!r} has a meaning of its own in `at`: expected another name")
     names = [name for each in centers.values() for name in each.targets]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"the target {repeated[0]!r} is there more than once: expected it in one data center")
+    folders = [(_folder(each), name) for name, each in centers.items()]
+    for one, other in combinations(sorted(folders), 2):
+        if other[0].startswith(one[0]):  # Copies of one would be feeds of the other, which `repair` withdraws.
+            names = " and ".join(sorted(repr(name) for _, name in (one, other)))
+            raise ValueError(
+                f"{names} have one url, or one inside the other: expected a blackboard of its own for each"
+            )
     return centers
+
+
+def _folder(center: DataCenter) -> str:
+    scheme, _, path = center.url.partition("://")
+    return f"{center.endpoint} {scheme}://{normpath(path)}/"
 
 
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]

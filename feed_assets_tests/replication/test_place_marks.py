@@ -1,5 +1,6 @@
 """A blackboard that is not the place's own gets no copy: the source, another place, a disk that is not mounted."""
 
+import json
 import shutil
 
 import pytest
@@ -76,6 +77,28 @@ def test_a_place_that_is_away_is_asked_once_for_all_partitions(ends):
     wire.before = lambda *_: None
     ends.clock.pass_(seconds=5)
     assert ends.replicate(place_on(board)).done == 8
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("file:///mnt/b", "file:///mnt/b/"),
+        ("file:///mnt/b", "file:///mnt/x/../b"),
+        ("file:///mnt/b", "file:///mnt/b/inner"),
+        ("s3://lake/b", "s3://lake/b/inner"),
+        ("s3://lake", "s3://lake/b"),
+    ],
+)
+def test_two_data_centers_do_not_share_a_blackboard(one, other, monkeypatch):
+    def centers(*urls: str) -> None:
+        by_name = {f"b{at}": {"url": url, "datasets": ["*"]} for at, url in enumerate(urls)}
+        monkeypatch.setenv("FEED_ASSETS_DATA_CENTERS", json.dumps(by_name))
+
+    centers(one, other)
+    with pytest.raises(InvalidSetting, match="'b0' and 'b1' have one url, or one inside the other"):
+        Settings()
+    centers(f"{one}-2", other)
+    assert Settings()
 
 
 @pytest.mark.parametrize("inner", ["source", "place"])
