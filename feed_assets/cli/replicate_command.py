@@ -138,8 +138,8 @@ def repair(
 ) -> None:
     """Make a place equal to the source: withdraw and copy again what `verify` finds. Exit with 1 if some stays."""
     from feed_assets.replication.comparison import repair as repair_one
+    from feed_assets.replication.copy_ends import CopyEnds
     from feed_assets.replication.place_marks import check_place
-    from feed_assets.replication.publication import CopyEnds
     from feed_assets.replication.turn import Turn
 
     services = _services(module)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from feed_assets.core.argument_types import BOARD_NAME, rule
+from feed_assets.core.feeds import Feed
 
 PRIMARY, ANY = "primary", "any"
 """Names in `at`: the project's own blackboard with the targets of no data center, and all places."""
@@ -28,6 +29,16 @@ def title_of(place: str) -> str:
 def board_key(place: str) -> str:
     """Return the key of a data center's blackboard among the blackboards of a process. No setting can have it."""
     return f"data center {place}"
+
+
+def copied_feed(feed: Feed, place: str) -> Feed:
+    """Return the table of the write events of a feed's copies in a data center, such as `shop/sales@b/v1.0`."""
+    return Feed(f"{feed.name}@{place}", feed.version)
+
+
+def source_of_copies(table: Feed, place: str) -> Feed:
+    """Return the feed whose copies in a data center have their events in a table."""
+    return Feed(table.name.removesuffix(f"@{place}"), table.version)
 
 
 def places_at(at: At, partition: str) -> tuple[str, ...]:

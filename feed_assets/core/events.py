@@ -44,6 +44,12 @@ BATCH = "batch"
 COLUMNS = "columns"
 """Context key: the columns of a warehouse's table, if they changed since the previous event."""
 
+DATA_CENTER = "data_center"
+"""Context key: the data center that has a copy of the update."""
+REPLICA_OF = "replica_of"
+"""Context key: the URL of the blackboard that the copy was made from."""
+WITHDRAWN = "withdrawn"
+"""Context key: the copy is no longer valid."""
 SLICES = "slices"
 """Context key: the start and end markers of the slices that an increment read, by table partition."""
 _CONTEXT: Mapping[str, tuple[type, str]] = {

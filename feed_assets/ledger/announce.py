@@ -34,7 +34,7 @@ def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
     The event's marker is the update id. The event is flagged if its update is older than the last announced update.
     Such an update was invalidated, and is valid again.
     """
-    event_store.record(connection, event_store.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
+    event_store.record(connection, event_store.OURS, [event_of(connection, row, now)], now, refuse_out_of_order=False)
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
@@ -120,7 +120,8 @@ def _is_published(output: Partition) -> sa.ColumnElement[bool]:
     return of_output & (update.c.state == "published")
 
 
-def _event(connection: sa.Connection, row: UpdateRow, now: datetime) -> WriteEvent:
+def event_of(connection: sa.Connection, row: UpdateRow, now: datetime) -> WriteEvent:
+    """Return the write event of an update, which is not recorded yet."""
     correlation = row.correlation or foreign_correlation(row.partition, row.id)
     context: dict[str, Any] = {UPDATE_ID: row.id, "bytes": row.size, "files": row.files, "records": row.records}
     context |= {"code_version": row.code_version, "run": row.run}

@@ -14,6 +14,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
 from feed_assets.core.events import (
+    REPLICA_OF,
+    WITHDRAWN,
     Marker,
     Operation,
     Recorded,
@@ -289,6 +291,11 @@ def after(
     return tuple(recorded_of(row) for row in rows)
 
 
+def is_recorded(connection: sa.Connection, new: WriteEvent) -> bool:
+    """Return whether one of our own events is recorded."""
+    return bool(_known_identities(connection, OURS, [new]))
+
+
 def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Recorded, ...]:
     """Return the events with these numbers in the ledger's log."""
     key_table = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
@@ -318,6 +325,14 @@ def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict
 def our_events(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
     """Return our own events after a number, in order."""
     condition = (event.c.source == OURS) & (event.c.sequence > sequence)
+    rows = connection.execute(sa.select(event).where(condition).order_by(event.c.sequence).limit(limit)).mappings()
+    return tuple(recorded_of(row) for row in rows)
+
+
+def published_copies(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
+    """Return the events after a number about updates that were published in data centers, in order."""
+    is_of_copy = event.c.context.contains(f'"{REPLICA_OF}": ') & ~event.c.context.contains(f'"{WITHDRAWN}": true')
+    condition = (event.c.source == OURS) & (event.c.sequence > sequence) & is_of_copy
     rows = connection.execute(sa.select(event).where(condition).order_by(event.c.sequence).limit(limit)).mappings()
     return tuple(recorded_of(row) for row in rows)
 

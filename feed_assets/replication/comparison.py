@@ -13,9 +13,10 @@ from feed_assets.feeds import read, removal
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.replication import replicas
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.file_copies import digest_of
 from feed_assets.replication.places import Place, without_rejects
-from feed_assets.replication.publication import CopyEnds, copy_update, withdraw
+from feed_assets.replication.publication import copy_update, withdraw
 from feed_assets.replication.replicas import Replica
 from feed_assets.runs.services import Services
 
@@ -185,10 +186,10 @@ def repair(ends: CopyEnds, difference: Difference) -> None:
         raise CopyDamaged(f"{partition} {update_id} is not repaired: {difference.reason}.")
     if difference.kind == EXTRA:
         withdraw(ends, partition, update_id)
+        ends.set_withdrawn(partition, update_id)
         if not ends.place.has(partition.feed):
             ends.board.sweep(Update(partition, update_id, ()).path)
-        state = replicas.WITHDRAWN if ends.place.has(partition.feed) else replicas.REMOVED
-        ends.set_state(partition, update_id, state)
+            ends.set_state(partition, update_id, replicas.REMOVED)
         return
     update = read.named(ends.source_of(partition), partition, update_id)
     copy_update(ends, update, ends.services.now(), again=difference.files)

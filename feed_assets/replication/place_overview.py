@@ -13,6 +13,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import replica, replica_task, update
 from feed_assets.ledger.updates import UpdateRow
 from feed_assets.replication import replicas
+from feed_assets.replication.copy_events import source_urls
 from feed_assets.replication.places import matches, without_rejects
 from feed_assets.replication.replica_tasks import COPY
 
@@ -146,7 +147,11 @@ def notes(connection: sa.Connection, newest: UpdateRow | None) -> list[str]:
     waiting = sa.select(replica_task).filter_by(**its_keys).order_by(replica_task.c.place, replica_task.c.sequence)
     first_tasks = {row.place: row for row in reversed(connection.execute(waiting).all())}
     done = {row.place: row for row in connection.execute(copies)}
-    return [_note(newest.id, place, done.get(place), first_tasks.get(place)) for place in sorted({*done, *first_tasks})]
+    sources = source_urls(connection, newest, done)
+    return [
+        _note(newest.id, place, done.get(place), first_tasks.get(place), sources.get(place, ""))
+        for place in sorted({*done, *first_tasks})
+    ]
 
 
 def lag_notes(connection: sa.Connection, feeds: Iterable[Feed], now: datetime) -> list[str]:
@@ -165,13 +170,14 @@ def _age(since: datetime, now: datetime) -> timedelta:
     return timedelta(seconds=max(int((now - since).total_seconds()), 0))
 
 
-def _note(update_id: str, place: str, copy: _Row, task: _Row) -> str:
+def _note(update_id: str, place: str, copy: _Row, task: _Row, source: str) -> str:
     if task:
         error = f": {task.error}" if task.error else ""
         return f"the data center {place} waits for its {task.action} since {task.since:%Y-%m-%d %H:%M:%S} UTC{error}"
     if copy and copy.state == replicas.PUBLISHED:
         seconds = (copy.at - copy.since).total_seconds()
-        return f"the data center {place} has {update_id}, {seconds:.0f} s after the source"
+        replica_of = f"a replica of {source}, " if source else ""
+        return f"the data center {place} has {update_id}, {replica_of}{seconds:.0f} s after the source"
     return f"the data center {place} does not have {update_id}: it is {copy.state if copy else 'unknown'} there"
 
 

@@ -4,7 +4,7 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import removal
 from feed_assets.ledger import updates
 from feed_assets.replication import replicas
-from feed_assets.replication.publication import CopyEnds
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.runs.prune import holder_of
 
 

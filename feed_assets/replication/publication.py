@@ -7,10 +7,9 @@ has a guard of its own, and removes another one only after the ledger said that 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
-from threading import Lock, Semaphore
 from typing import TypeVar
 
 from feed_assets.core.errors import CopyDamaged, UpdateChanged
@@ -19,15 +18,9 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.replication import replicas
-from feed_assets.replication.bandwidth import Bandwidth
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.file_copies import compared, copy_file
-from feed_assets.replication.places import Place
 from feed_assets.replication.replicas import CopiedFile, Replica
-from feed_assets.replication.turn import Turn
-from feed_assets.runs.services import Services
-
-GUARD = "_invalidated-"
-"""Beginning of the name of an empty object that makes the count of every manifest wrong, as `feed invalidate` does."""
 
 _FILES_PER_RECORD = 64
 """Number of files after which the verified ones are recorded. A kill repeats at most so many."""
@@ -39,53 +32,6 @@ _T = TypeVar("_T")
 
 _MANIFEST_TRIES = 3
 """Number of times that a manifest of an earlier attempt is removed."""
-
-
-@dataclass(frozen=True)
-class CopyEnds:
-    """Both ends of a copy: the services with the blackboards of the source, the place, and the turn to write there."""
-
-    services: Services
-    place: Place
-    turn: Turn
-    slots: Semaphore = field(init=False)
-    """One for each file that may be copied at the same time, of all updates together: their parts are in memory."""
-    bandwidth: Bandwidth = field(init=False)
-
-    checked: Future[None] = field(init=False, default_factory=Future[None])
-    """Result of the look at the place's mark, or its error. `checking` is held meanwhile."""
-    checking: Lock = field(init=False, default_factory=Lock)
-
-    def __post_init__(self) -> None:
-        """Make what all threads share."""
-        object.__setattr__(self, "slots", Semaphore(self.place.center.at_once))
-        object.__setattr__(self, "bandwidth", Bandwidth(self.place.center.bandwidth))
-
-    def source_of(self, partition: Partition) -> Blackboard:
-        """Return the blackboard to copy a partition from."""
-        return self.services.board_of(partition.feed)
-
-    @property
-    def board(self) -> Blackboard:
-        """Return the blackboard to copy to."""
-        return self.place.board
-
-    def guard(self, path: str) -> str:
-        """Return the key of the guard that this turn puts into an update's folder."""
-        return f"{path}/{GUARD}{self.turn.holder}"
-
-    def sent(self, size: int) -> None:
-        """Wait as long as the bandwidth asks for after some bytes. Raise TurnLost."""
-        self.bandwidth.take(size, self.turn.keep)
-
-    def read(self, _size: int) -> None:
-        """Keep the turn between bytes that are compared. Raise TurnLost."""
-        self.turn.keep()
-
-    def set_state(self, partition: Partition, update_id: str, state: str) -> None:
-        """Record a new state of a copy, if the ledger has it."""
-        with self.services.ledger.write() as connection:
-            replicas.set_state(connection, self.place.name, partition, update_id, state=state, now=self.services.now())
 
 
 def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collection[str] | None = None) -> Replica:
@@ -106,7 +52,7 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
     kept |= _equal_files(ends, update, kept, existing) if may_be_whole else {}
     copy = replace(copy, files=kept)
     if may_be_whole and _is_whole(ends, update, kept, existing):
-        return _record(ends, replace(copy, state=replicas.PUBLISHED))
+        return _record_published(ends, copy)
     if existing:
         ends.turn.keep()
         _record(ends, copy)  # After a kill, the row must not say that the copy is published.
@@ -116,7 +62,7 @@ def copy_update(ends: CopyEnds, update: Update, since: datetime, again: Collecti
         copy = _record(ends, replace(copy, files={**copy.files, **_copied(ends, update, group)}))
         ends.services.on_step("files recorded")
     _make_visible(ends, update, copy, bool(existing))
-    return _record(ends, replace(copy, state=replicas.PUBLISHED))
+    return _record_published(ends, copy)
 
 
 def _begin(ends: CopyEnds, update: Update, since: datetime) -> Replica:
@@ -226,6 +172,17 @@ def _record(ends: CopyEnds, copy: Replica) -> Replica:
     with ends.services.ledger.write() as connection:
         ends.turn.check(connection)
         replicas.put(connection, copy)
+    return copy
+
+
+def _record_published(ends: CopyEnds, copy: Replica) -> Replica:
+    """Record a published copy, and its event in the same transaction: after a kill there are both, or neither."""
+    copy = replace(copy, state=replicas.PUBLISHED, at=ends.services.now())
+    with ends.services.ledger.change() as connection:
+        ends.turn.check(connection)
+        before = replicas.find(connection, copy.place, copy.partition, copy.id)
+        replicas.put(connection, copy)
+        ends.events_of(copy.partition).published(connection, before, copy)
     return copy
 
 

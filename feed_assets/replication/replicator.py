@@ -12,10 +12,11 @@ from feed_assets.feeds import read
 from feed_assets.ledger import batch_partitions, place_copies, updates
 from feed_assets.ledger.tables import update as update_table
 from feed_assets.replication import replica_tasks, replicas
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.place_marks import check_place
 from feed_assets.replication.place_retention import remove_old
 from feed_assets.replication.places import Place
-from feed_assets.replication.publication import CopyEnds, copy_update, withdraw
+from feed_assets.replication.publication import copy_update, withdraw
 from feed_assets.replication.replica_tasks import COPY, WITHDRAW, ReplicaTask
 from feed_assets.replication.restored_files import with_current_etags
 from feed_assets.replication.transitions_read import fill
@@ -188,7 +189,7 @@ def _withdraw(ends: CopyEnds, task: ReplicaTask) -> None:
     with ends.services.ledger.read() as connection:
         copy = replicas.find(connection, task.place, task.partition, task.id)
     if copy and copy.state != replicas.REMOVED:
-        ends.set_state(task.partition, task.id, replicas.WITHDRAWN)
+        ends.set_withdrawn(task.partition, task.id)
 
 
 def _is_overtaken(connection: sa.Connection, place: Place, task: ReplicaTask) -> bool:

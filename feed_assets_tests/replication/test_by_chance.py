@@ -18,8 +18,8 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.replication import publication, replicator
 from feed_assets.replication.comparison import compare, feeds_of, repair
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.file_copies import copy_file
-from feed_assets.replication.publication import CopyEnds
 from feed_assets.replication.turn import LASTS, Turn
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.sync import sync

@@ -12,31 +12,24 @@ from feed_assets.feeds import write
 from feed_assets.feeds.s3_pages import S3Pages
 from feed_assets.ledger import place_copies
 from feed_assets.replication import comparison
-from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSING, compare, feeds_of, repair
+from feed_assets.replication.comparison import DAMAGED, DIFFERENT, EXTRA, MISSING, repair
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.file_copies import PART, _are_equal, copy_file
-from feed_assets.replication.publication import CopyEnds
 from feed_assets.replication.turn import Turn
-from feed_assets_tests.replication.two_ends import DAY, FILES, SALES, history, overwrite, place_on, visible, wired
+from feed_assets_tests.replication.two_ends import (
+    DAY,
+    FILES,
+    SALES,
+    differences,
+    history,
+    overwrite,
+    place_on,
+    repaired,
+    visible,
+    wired,
+)
 
 LARGE = {"part-0.csv": b"1\n" * (PART // 2 + 5), "part-1.csv": b"id\n"}
-
-
-def differences(ends, **options):
-    return [*compare(ends.services, ends.place, feeds_of(ends.services, ends.place), **options)]
-
-
-def repaired(ends) -> list[str]:
-    """Repair all differences, and return their kinds."""
-    turn = Turn(ends.ledger, ends.place.name, ends.clock)
-    turn.take_or_raise()
-    kinds = list[str]()
-    try:
-        for each in differences(ends):
-            repair(CopyEnds(ends.services, ends.place, turn), each)
-            kinds.append(each.kind)
-    finally:
-        turn.end()
-    return kinds
 
 
 @pytest.mark.parametrize("files", [FILES, LARGE], ids=["small", "in parts"])

@@ -12,7 +12,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.replication.replicator import replicate
 from feed_assets.replication.turn import LASTS
 from feed_assets.runs.services import Services
-from feed_assets_tests.replication.two_ends import Ends, history, place_on, visible
+from feed_assets_tests.replication.two_ends import Ends, events_of, history, place_on, visible
 from feed_assets_tests.support.kill_points import call_and_die
 
 FILES = {f"part-{number}.csv": f"id\n{number}\n".encode() for number in range(3)}
@@ -46,11 +46,12 @@ def prepared(tmp_path, empty_ledger):
     ends.invalidate(withdrawn)
     last = ends.publish(files=FILES)
     ends.ledger.engine.dispose()
-    return folder, ends, {str(each) for each in (before, (withdrawn.id, FILES), (last.id, FILES))}, (last.id, FILES)
+    whole = {str(each) for each in (before, (withdrawn.id, FILES), (last.id, FILES))}
+    return folder, ends, whole, (last.id, FILES), withdrawn.id
 
 
 def test_a_kill_before_any_change_leaves_whole_updates_and_the_next_run_ends_the_work(prepared, forker, tmp_path):
-    folder, ends, whole, expected = prepared
+    folder, ends, whole, expected, withdrawn = prepared
     number, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
         number += 1
@@ -67,5 +68,8 @@ def test_a_kill_before_any_change_leaves_whole_updates_and_the_next_run_ends_the
         replicate_once(tmp_path / "source", copy, ends.clock() + LASTS)
         assert visible(board) == expected
         assert len(history(board)) == 2
+        ledger = open_ledger(f"sqlite:///{copy / 'ledger.db'}")
+        assert events_of(ledger)[2:] == [(withdrawn, "OVERWRITE"), (withdrawn, "DELETE"), (expected[0], "OVERWRITE")]
+        ledger.engine.dispose()
         shutil.rmtree(copy)
     assert number > 20, "so many changes were made, each of which was once the last"

@@ -13,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from feed_assets import EventSource, SqlTable, event_table, feed_asset, foreign_feed
+from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset, foreign_feed
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.compaction.whole_partitions import compact_partition
 from feed_assets.core.compact import Compact
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.retention import Retention
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.publishing import publish_events
 from feed_assets.replication.comparison import compare, feeds_of
 from feed_assets.replication.places import open_place
 from feed_assets.replication.replicator import replicate
@@ -33,10 +35,11 @@ from feed_assets.runs.verify import verify_all
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.openlineage_receiver import endpoint, errors_of
 from feed_assets_tests.support.sum_projects import DAY, DAYS, RAW, SCHEMA, SUMS, harness, raw_feed, rows, sums_of
 
 SUMMED = Partition(Feed.parse(SUMS), DAY)
-TOTALS = "b/totals/v1.0"
+TOTALS, SEEN, WRITTEN = "b/totals/v1.0", "b/seen/v1.0", "b/of_source/v1.0"
 
 
 class Killed(BaseException):
@@ -51,6 +54,8 @@ class Two:
     b: Harness
     folders: dict[str, Path]
     monkeypatch: pytest.MonkeyPatch
+    by_events: list[tuple[str, str]]
+    """Dataset and update of each run of B that an event has caused."""
 
     @contextmanager
     def at(self, name: str) -> Iterator[Harness]:
@@ -114,7 +119,7 @@ def _enter(monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path], name: str)
     settings.cache_clear()
 
 
-def _totals(place: Blackboard) -> Harness:
+def _totals(place: Blackboard, runs: list[tuple[str, str]]) -> Harness:
     """Return B: totals of the copied sums, and the table of A's events."""
     copied = foreign_feed(SUMS, partitions_def=DAYS, schema=SCHEMA, format="json", blackboard="copies")
     source = EventSource("a", (SqlTable("env:FEED_ASSETS_A_EVENTS", "events", order_by="id"),))
@@ -126,11 +131,26 @@ def _totals(place: Blackboard) -> Harness:
         """Return the sums."""
         return sums
 
+    at_place = event_table("a/sums_at_b", source=source, table_name="t/sums@b/v1.0", partitions_def=DAYS)
+
+    @feed_asset(SEEN, partitions_def=DAYS, inputs={"sums": at_place}, by_events=ByEvents())
+    def seen(sums):
+        """Return the updates of which an event says that they are published at b."""
+
+    @feed_asset(WRITTEN, partitions_def=DAYS, inputs={"sums": written}, by_events=ByEvents())
+    def of_source(sums):
+        """Return the updates of which an event says that they are published at the source."""
+
     def give(task) -> Given:
+        if "sums" in task.slices:
+            newest = read.latest(place, SUMMED).update
+            row = {"upto": update_id(task.slices["sums"][0].upto), "newest": newest.id if newest else ""}
+            runs.append((task.output.feed.name, row["upto"]))
+            return Given([row])
         (update,) = task.updates["sums"]
         return Given([{"of": update.id, "n": row["n"]} for row in rows_of(place, update)])
 
-    return harness(copied, totals, written, give=give)
+    return harness(copied, totals, written, at_place, seen, of_source, give=give)
 
 
 @pytest.fixture
@@ -148,8 +168,9 @@ def two(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> 
     raw = raw_feed()
     a = harness(raw, sums_of(raw))
     _enter(monkeypatch, folders, "b")
-    b = _totals(Blackboard.open(folders["place"].as_uri()))
-    installations = Two(a, b, folders, monkeypatch)
+    runs = list[tuple[str, str]]()
+    b = _totals(Blackboard.open(folders["place"].as_uri()), runs)
+    installations = Two(a, b, folders, monkeypatch, runs)
     yield installations
     with installations.at("a"):
         sum_projects.opened.close()
@@ -170,6 +191,50 @@ def test_b_builds_of_each_copy_when_it_is_whole_and_not_before(two):
     assert two.totals()[0]["of"] in (first, second)
     two.replicate()
     assert two.totals() == [{"of": second, "n": 3}]
+
+
+def test_an_event_of_a_copy_starts_b_when_the_copy_is_there_and_is_no_update_of_the_source(two):
+    for numbers in ((1,), (1, 2)):
+        update = two.publish(*numbers)
+        two.by_events.clear()
+        with two.at("b") as b:
+            b.run_until_idle()
+        assert two.by_events == [("b/of_source", update)]
+
+        two.by_events.clear()
+        two.replicate()
+        with two.at("a") as a:
+            assert a.run_until_idle() == [], "an event of a copy makes no work at the source"
+        with two.at("b") as b:
+            b.run_until_idle()
+            assert two.by_events == [("b/seen", update)]
+            assert b.rows(SEEN, DAY) == [{"upto": update, "newest": update}]
+
+
+def test_lineage_says_what_a_copy_is_a_replica_of(two):
+    update = two.publish(1, 2)
+    with endpoint() as received:
+        for is_copied in (False, True):
+            if is_copied:
+                two.replicate()
+            with two.at("a") as a:
+                two.monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", received.url)
+                settings.cache_clear()
+                graph = Graph(a.definitions.resolve_asset_graph())
+                with open_instance() as instance:
+                    assert publish_events(_services(a), graph, instance, lambda: False, now=a.now()) == {}
+    (event,) = [each for each in received.events if each["job"]["name"] == "replicate/t/sums@b/v1.0"]
+    (source,), (copy,) = event["inputs"], event["outputs"]
+    tags = {each["key"]: each["value"] for each in copy["facets"].pop("tags")["tags"]}
+    assert errors_of(event) == []
+    assert event["eventType"] == "COMPLETE"
+    names = [f"{two.folders['a']}/blackboard/{SUMS}", f"{two.folders['place']}/{SUMS}"]
+    assert [source["name"], copy["name"]] == names
+    assert tags == {"data_center": "b", "replica_of": f"file/{names[0]}"}
+    for each in (source, copy):
+        assert each["facets"]["version"]["datasetVersion"] == f"{DAY}/{update}"
+    assert source["inputFacets"]["inputStatistics"]["fileCount"] == 1
+    assert copy["outputFacets"]["outputStatistics"]["fileCount"] == 1
 
 
 def test_b_sweeps_and_prunes_nothing_in_the_place_and_a_finds_nothing_of_b(two):

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import TurnLost
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.replication import turn
-from feed_assets.replication.publication import GUARD
+from feed_assets.replication.copy_ends import GUARD
 from feed_assets.replication.turn import LASTS, Turn
 from feed_assets.runs.sync import sync
 from feed_assets_tests.replication.two_ends import DAY, FILES, history, place_on, visible, wired

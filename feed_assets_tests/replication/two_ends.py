@@ -12,15 +12,20 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.setting_types import DataCenter
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import event_store
 from feed_assets.ledger.database import Ledger
 from feed_assets.replication import replica_tasks
+from feed_assets.replication.comparison import Difference, compare, feeds_of, repair
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.places import Place
 from feed_assets.replication.replicator import Replicated, replicate
+from feed_assets.replication.turn import Turn
 from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync, sync_one
 
 SALES = Feed.parse("shop/sales/v1.0")
+AT_B = Feed.parse("shop/sales@b/v1.0")
 REJECTS = Feed.parse("shop/sales_rejects/v1.0")
 DAY = Partition(SALES, "2026-01-31")
 START = datetime(2026, 2, 1, 3, tzinfo=UTC)
@@ -163,3 +168,27 @@ def overwrite(board: Blackboard, key: str, data: bytes) -> None:
     with path.open("r+b") as file:
         file.write(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def differences(ends: Ends, **options: Any) -> list[Difference]:
+    return [*compare(ends.services, ends.place, feeds_of(ends.services, ends.place), **options)]
+
+
+def repaired(ends: Ends) -> list[str]:
+    """Repair all differences, and return their kinds."""
+    turn = Turn(ends.ledger, ends.place.name, ends.clock)
+    turn.take_or_raise()
+    kinds = list[str]()
+    try:
+        for each in differences(ends):
+            repair(CopyEnds(ends.services, ends.place, turn), each)
+            kinds.append(each.kind)
+    finally:
+        turn.end()
+    return kinds
+
+
+def events_of(ledger: Ledger, table: Feed = AT_B) -> list[tuple[str, str]]:
+    """Return the marker and the operation of each event of a table, oldest first."""
+    with ledger.read() as connection:
+        return [(each.marker, each.operation) for each in reversed(event_store.newest(connection, 100, table))]

@@ -1,4 +1,4 @@
-"""OpenLineage events for runs: the updates that each run read and wrote, and the results of its checks.
+"""OpenLineage events for runs and copies: the updates that each read and wrote, and the results of a run's checks.
 
 An OpenLineage dataset is a feed, named by its place on the blackboard. A partition is a subset of the dataset, and an
 update is a version. Column lineage is left out, because nothing shows what a function does with columns, and readers
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
 from openlineage.client.facet_v2 import (
@@ -24,10 +24,13 @@ from openlineage.client.facet_v2 import (
     output_statistics_output_dataset,
     parent_run,
     schema_dataset,
+    tags_dataset,
     test_run,
 )
 
+from feed_assets.core.data_centers import source_of_copies
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.events import DATA_CENTER, REPLICA_OF, UPDATE_ID, Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
 from feed_assets.core.schemas import column_types
@@ -51,6 +54,7 @@ _STATES = {
     runs.FAILED: RunState.FAIL,
     updates.ABANDONED: RunState.ABORT,
 }
+_Update = tuple[Partition, str]
 _WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
 
 
@@ -77,6 +81,51 @@ class RunEvents:
             inputs=self._inputs(each),
             outputs=self._outputs(each),
         )
+
+    def copy(self, each: Recorded) -> RunEvent:
+        """Return the event for a copy that was published in a data center, from its write event."""
+        context = each.context
+        feed = source_of_copies(each.partition.feed, context[DATA_CENTER])
+        key = context["path"].removeprefix(f"{feed}/").rpartition("/")[0]  # The event of a batch has its partition.
+        at = (Partition(feed, key), context[UPDATE_ID])
+        source, size = (
+            _name_on(context[REPLICA_OF], feed),
+            {"size": context.get("bytes"), "fileCount": context.get("files")},
+        )
+        return RunEvent(
+            eventType=RunState.COMPLETE,
+            eventTime=each.at.isoformat(),
+            run=Run(str(uuid5(NAMESPACE_URL, f"feed-assets:{context['url']}/{context['path']}#{each.sequence}"))),
+            job=Job(self.board, f"replicate/{each.partition.feed}", {"jobType": _COPY_TYPE}),
+            inputs=[self._original(source, at, size)],
+            outputs=[self._copied(_name_on(context["url"], feed), source, at, context, size)],
+        )
+
+    def _original(self, name: tuple[str, str], at: _Update, size: dict[str, Any]) -> InputDataset:
+        facets: dict[str, Any] = {
+            "subset": base_subset_dataset.InputSubsetInputDatasetFacet(self._subset([at])),
+            "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(**size),
+        }
+        return InputDataset(*name, facets, facets={"version": _version(*at)})
+
+    def _copied(
+        self,
+        name: tuple[str, str],
+        source: tuple[str, str],
+        at: _Update,
+        context: Mapping[str, Any],
+        size: dict[str, Any],
+    ) -> OutputDataset:
+        tags = {DATA_CENTER: context[DATA_CENTER], REPLICA_OF: "/".join(source)}
+        fields = [tags_dataset.TagsDatasetFacetFields(key, value, "FEED_ASSETS") for key, value in tags.items()]
+        about: dict[str, Any] = {"version": _version(*at), "tags": tags_dataset.TagsDatasetFacet(tags=fields)}
+        facets: dict[str, Any] = {
+            "subset": base_subset_dataset.OutputSubsetOutputDatasetFacet(self._subset([at])),
+            "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+                rowCount=context.get("records"), **size
+            ),
+        }
+        return OutputDataset(*name, facets, facets=about)
 
     def _run_facets(self, each: RunChange) -> dict[str, Any]:
         extent, parent = self._extent(each.run.output), each.run.dagster_run or ""
@@ -143,8 +192,7 @@ class RunEvents:
         """Return facets about a dataset: the version, if there is exactly one, and the written or declared columns."""
         facets: dict[str, Any] = {}
         if len(updates) == 1:
-            version = "/".join(part for part in (updates[0][0].key, updates[0][1]) if part)
-            facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
+            facets["version"] = _version(*updates[0])
         if columns := self._columns(feed, updates, each):
             fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in columns]
             facets["schema"] = schema_dataset.SchemaDatasetFacet(fields)
@@ -180,8 +228,16 @@ class RunEvents:
         """Return namespace and name of a dataset, by OpenLineage's naming rules."""
         if not on_board:
             return TABLES, str(feed)
-        namespace, prefix = namespace_and_prefix(self.other_boards.get(feed, self.board))
-        return namespace, "/".join(part for part in (prefix, str(feed)) if part)
+        return _name_on(self.other_boards.get(feed, self.board), feed)
+
+
+def _name_on(board: str, feed: Feed) -> tuple[str, str]:
+    namespace, prefix = namespace_and_prefix(board)
+    return namespace, "/".join(part for part in (prefix, str(feed)) if part)
+
+
+def _version(partition: Partition, update_id: str) -> dataset_version_dataset.DatasetVersionDatasetFacet:
+    return dataset_version_dataset.DatasetVersionDatasetFacet(f"{partition.key}/{update_id}".lstrip("/"))
 
 
 @cache
@@ -194,6 +250,7 @@ def namespace_and_prefix(url: str) -> tuple[str, str]:
 
 
 _JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")
+_COPY_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "COPY")
 
 
 def _test(finding: Finding) -> test_run.TestExecution:

@@ -116,20 +116,23 @@ def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -
 
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
-    """Return the outlet for lineage of runs. The sink's client library is imported only if needed."""
+    """Return the outlet for lineage of runs and copies. The sink's client library is imported only if needed."""
     from feed_assets.orchestration.ticks.lineage_events import RunEvents
     from feed_assets.sources.openlineage import OpenLineageSink
 
     def after(last: int) -> list[tuple[int, Any]]:
         with services.ledger.read() as connection:
             changes = run_changes(connection, last, CHANGES_PER_WRITE)
+            copies = event_store.published_copies(connection, last, CHANGES_PER_WRITE)
         run_ids = [each.run.dagster_run for each in changes if each.run.dagster_run]
         jobs = (
             {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))} if run_ids else {}
         )
         url_by_feed = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
         lineage = RunEvents(graph, services.board_named(None).url, jobs, url_by_feed)
-        return [(each.sequence, lineage.event(each)) for each in changes]
+        events = [(each.sequence, lineage.event(each)) for each in changes]
+        events += [(each.sequence, lineage.copy(each)) for each in copies]
+        return sorted(events, key=lambda numbered: numbered[0])[:CHANGES_PER_WRITE]
 
     return _Outlet(name_of(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
 

@@ -1,0 +1,76 @@
+"""Both ends of copies into a place, which all threads of a process share."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Lock, Semaphore
+
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.replication import replicas
+from feed_assets.replication.bandwidth import Bandwidth
+from feed_assets.replication.copy_events import CopyEvents
+from feed_assets.replication.places import Place
+from feed_assets.replication.turn import Turn
+from feed_assets.runs.services import Services
+
+GUARD = "_invalidated-"
+"""Beginning of the name of an empty object that makes the count of every manifest wrong, as `feed invalidate` does."""
+
+
+@dataclass(frozen=True)
+class CopyEnds:
+    """Both ends of a copy: the services with the blackboards of the source, the place, and the turn to write there."""
+
+    services: Services
+    place: Place
+    turn: Turn
+    slots: Semaphore = field(init=False)
+    """One for each file that may be copied at the same time, of all updates together: their parts are in memory."""
+    bandwidth: Bandwidth = field(init=False)
+
+    checked: Future[None] = field(init=False, default_factory=Future[None])
+    """Result of the look at the place's mark, or its error. `checking` is held meanwhile."""
+    checking: Lock = field(init=False, default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        """Make what all threads share."""
+        object.__setattr__(self, "slots", Semaphore(self.place.center.at_once))
+        object.__setattr__(self, "bandwidth", Bandwidth(self.place.center.bandwidth))
+
+    def source_of(self, partition: Partition) -> Blackboard:
+        """Return the blackboard to copy a partition from."""
+        return self.services.board_of(partition.feed)
+
+    @property
+    def board(self) -> Blackboard:
+        """Return the blackboard to copy to."""
+        return self.place.board
+
+    def guard(self, path: str) -> str:
+        """Return the key of the guard that this turn puts into an update's folder."""
+        return f"{path}/{GUARD}{self.turn.holder}"
+
+    def sent(self, size: int) -> None:
+        """Wait as long as the bandwidth asks for after some bytes. Raise TurnLost."""
+        self.bandwidth.take(size, self.turn.keep)
+
+    def read(self, _size: int) -> None:
+        """Keep the turn between bytes that are compared. Raise TurnLost."""
+        self.turn.keep()
+
+    def events_of(self, partition: Partition) -> CopyEvents:
+        """Return the write events for the copies of a partition."""
+        return CopyEvents(self.place, self.source_of(partition))
+
+    def set_state(self, partition: Partition, update_id: str, state: str) -> None:
+        """Record a new state of a copy, if the ledger has it."""
+        with self.services.ledger.write() as connection:
+            replicas.set_state(connection, self.place.name, partition, update_id, state=state, now=self.services.now())
+
+    def set_withdrawn(self, partition: Partition, update_id: str) -> None:
+        """Record that a copy is withdrawn, if the ledger has it. Its event is in the same transaction: so it is one."""
+        now = self.services.now()
+        with self.services.ledger.change() as connection:
+            before = replicas.find(connection, self.place.name, partition, update_id)
+            self.events_of(partition).withdrawn(connection, before, now)
+            replicas.set_state(connection, self.place.name, partition, update_id, state=replicas.WITHDRAWN, now=now)
