@@ -4,14 +4,15 @@ The ledger is used for one question: if the ends differ, which of them still has
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from feed_assets.core.errors import CopyDamaged
+from feed_assets.core.errors import CopyDamaged, UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Skipped, Update
 from feed_assets.feeds import read, removal
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
+from feed_assets.reading.pages import is_parquet, read_pages
 from feed_assets.replication import replicas
 from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.file_copies import digest_of
@@ -152,6 +153,23 @@ def _compare_update(
     elif wrong:
         reason = "; ".join(f"{name} {what}" for name, what in sorted(wrong.items())[:3])
         yield Difference(original.partition, original.id, DIFFERENT, reason, tuple(sorted(files.keys() & wrong.keys())))
+    elif is_deep and (reason := _wrong_page(place.board, copy)):
+        yield Difference(original.partition, original.id, DAMAGED, f"the source has the same bytes: {reason}")
+
+
+def _wrong_page(board: Blackboard, copy: Update) -> str | None:
+    """Return the damage of the first Parquet file with a wrong page checksum or footer. Return None if there is none.
+
+    Equal bytes at both ends do not show it: the source may have been damaged before it was copied. The next comparison
+    reports a file that changes meanwhile.
+    """
+    try:
+        read_pages(board, replace(copy, files=tuple(each for each in copy.files if is_parquet(board, each))))
+    except UnreadableUpdate as error:
+        return str(error).rstrip(".")
+    except UpdateChanged:
+        return None
+    return None
 
 
 def _by_name(update: Update) -> dict[str, File]:

@@ -1,9 +1,13 @@
 """Damage in transit and at rest, a full place, and a place that differs: found, never published, and repaired."""
 
+import io
+import struct
 from datetime import UTC, datetime
 from hashlib import md5
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from feed_assets.core.errors import CopyDamaged, NoValidUpdate
@@ -262,3 +266,22 @@ def test_a_difference_that_is_gone_meanwhile_is_not_repaired(ends):
         repair(CopyEnds(ends.services, ends.place, turn), found)
     assert found.kind == comparison.MISSING
     assert visible(ends.place.board) is None
+
+
+def test_a_deep_comparison_finds_a_wrong_page_that_was_copied_as_it_is(any_ends):
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": list(range(1000))}), sink, compression="none", write_page_checksum=True)
+    good = sink.getvalue()
+    bad = bytearray(good)
+    bad[good.index(struct.pack("<qq", 500, 501))] ^= 1
+    any_ends.publish(files={"part-0.parquet": good})
+    damaged = any_ends.publish(files={"part-0.parquet": good, "part-1.parquet": bytes(bad), "part-2.csv": b"id\n"})
+    any_ends.replicate()
+
+    assert not differences(any_ends, is_deep=False)
+    (difference,) = differences(any_ends)
+    assert (difference.kind, difference.update_id) == (DAMAGED, damaged.id)
+    assert "part-1.parquet is damaged" in difference.reason
+    with pytest.raises(CopyDamaged, match=r"publish"):
+        repaired(any_ends)
+    assert visible(any_ends.place.board) == visible(any_ends.source)
