@@ -3,9 +3,11 @@
 import pytest
 
 from feed_assets.ledger import event_store, updates
+from feed_assets.replication import replica_tasks
 from feed_assets.replication.place_overview import notes
 from feed_assets.replication.transitions_read import forget_place
 from feed_assets.runs.revalidate import revalidate
+from feed_assets.runs.sync import sync
 from feed_assets_tests.replication.two_ends import AT_B, DAY, FILES, SALES, events_of, history, overwrite, repaired
 from feed_assets_tests.support.own_updates import publish_own
 
@@ -30,7 +32,13 @@ def test_a_published_copy_has_one_event_that_says_where_it_is(ends):
     where = {"data_center": "b", "url": ends.place.board.url, "path": first.path, "replica_of": ends.source.url}
     assert copied.context.items() >= where.items()
     assert copied.context["update_id"] == first.id
-    assert "no_new_data" not in copied.context
+
+    publish_own(ends.services, DAY, ends.clock())
+    ends.replicate()
+    with ends.ledger.read() as connection:
+        copied, source = (event_store.newest(connection, 1, each)[0] for each in (AT_B, SALES))
+    assert source.context["no_new_data"], "it has the rows of the update before"
+    assert "no_new_data" not in copied.context, "the place may have skipped the update before"
 
 
 def test_a_copy_that_is_withdrawn_valid_again_or_repaired_has_an_event_each_time_and_a_pruned_one_has_none(ends):
@@ -60,6 +68,10 @@ def test_a_copy_that_is_withdrawn_valid_again_or_repaired_has_an_event_each_time
     assert [*history(ends.place.board)] == [newer.id]
     assert events_of(ends.ledger) == [*expected, (newer.id, "OVERWRITE")]
 
+    ends.source.put(f"{newer.path}/part-0.csv", FILES["part-0.csv"])  # The same bytes, with another etag.
+    sync(ends.source, ends.ledger, DAY, ends.clock())
+    assert ends.replicate().done == 1
+    assert events_of(ends.ledger) == [*expected, (newer.id, "OVERWRITE")], "readers of the place have kept it"
     with ends.ledger.write() as connection:
         forget_place(connection, "b")
     ends.replicate()
@@ -87,18 +99,25 @@ def test_a_killed_copy_has_its_event_once_and_not_before_its_manifest(ends, step
     assert events_of(ends.ledger) == [(update.id, "OVERWRITE")]
 
 
-def test_a_withdrawal_that_is_killed_has_one_event(ends):
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_withdrawal_that_is_killed_has_one_event(ends, monkeypatch, is_recorded):
     update = ends.publish()
     ends.replicate()
     ends.invalidate(update)
 
     def on_step(reached: str) -> None:
-        if reached == "withdrawn":
+        if reached == "withdrawn" and not is_recorded:
             raise Killed
 
+    def remove(*_: object) -> None:
+        raise Killed
+
     ends.on_step = on_step
-    with pytest.raises(Killed):
-        ends.replicate()
+    with monkeypatch.context() as patch:
+        patch.setattr(replica_tasks, "remove", remove)
+        with pytest.raises(Killed):
+            ends.replicate()
+    assert events_of(ends.ledger)[1:] == ([(update.id, "DELETE")] if is_recorded else [])
     ends.on_step = lambda _: None
     ends.settle()
     assert events_of(ends.ledger) == [(update.id, "OVERWRITE"), (update.id, "DELETE")]
