@@ -6,8 +6,8 @@ from feed_assets.core.errors import CopyDamaged
 from feed_assets.core.feeds import File, Update
 from feed_assets.feeds import read
 from feed_assets.replication import replicas
+from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.file_copies import digest_of
-from feed_assets.replication.publication import CopyEnds
 from feed_assets.replication.replicas import CopiedFile, Replica
 
 

@@ -124,7 +124,7 @@ def test_the_bandwidth_is_shared_by_all_files_and_the_turn_is_kept_while_waiting
         times[0] += seconds
 
     slow = partial(Bandwidth, clock=lambda: times[0], wait=wait)
-    monkeypatch.setattr(publication, "Bandwidth", slow)
+    monkeypatch.setattr(copy_ends, "Bandwidth", slow)
     ends.publish(files={f"part-{number}.csv": bytes(3_000_000) for number in range(4)})
     assert ends.with_place(at_once=1, bandwidth=0.5).replicate().done == 1
     assert sum(waits) == pytest.approx(24)
