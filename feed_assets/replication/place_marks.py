@@ -16,9 +16,9 @@ from feed_assets.replication.places import Place
 from feed_assets.runs.services import Services
 
 MARK = "_feed_assets/data_center"
-"""Key of the mark: the place's name and a random word."""
+"""Key of the mark: the place's name, a random word, and the url of the source, by which another project is noticed."""
 
-_LIMIT = 200
+_LIMIT = 2000
 """Most bytes of a mark."""
 
 
@@ -36,27 +36,38 @@ def check_place(services: Services, place: Place, *, is_new: bool = False) -> No
                 "correct its url. If the disk is new, copy everything again by "
                 f"`feed-assets replicate repair {place.name}`."
             )
-        own = f"{place.name} {uuid4().hex}".encode()
+        own = f"{place.name} {uuid4().hex} {_source(services)}".encode()
         mark = own if place.board.create(MARK, own) else mark_of(place)
     check_mark(services, place, mark)
 
 
 def check_mark(services: Services, place: Place, mark: bytes | None) -> None:
-    """Raise InvalidSetting if a mark is that of another place, or also at the source, which is the place then."""
+    """Raise InvalidSetting if a mark is that of another place or project, or also at the source, which is the place."""
     if mark is None:
         return
-    name, *_ = mark.decode(errors="replace").split(" ")
+    name, _, source = [*mark.decode(errors="replace").split(" ", 2), "", ""][:3]
     if name != place.name:
         raise InvalidSetting(
             f"the data center {place.name!r} in FEED_ASSETS_DATA_CENTERS has the blackboard of {name!r}: expected one "
             f"of its own. Correct its url. If {name!r} was renamed, forget it, and remove {MARK} from "
             f"{place.board.title}."
         )
+    if source and source != _source(services):
+        raise InvalidSetting(
+            f"the data center {place.name!r} in FEED_ASSETS_DATA_CENTERS has the blackboard of another project, whose "
+            f"own blackboard is {source}: expected one that no other project copies to. Correct its url. If our own "
+            f"blackboard was moved from there, remove {MARK} from {place.board.title}."
+        )
     if own := next((board for board in services.boards() if board.get(MARK, _LIMIT) == mark), None):
         raise InvalidSetting(
             f"the data center {place.name!r} in FEED_ASSETS_DATA_CENTERS has our own blackboard "
             f"{own.title}, under another address: expected another one. Correct its url or endpoint."
         )
+
+
+def _source(services: Services) -> str:
+    """Return the url of the default blackboard: a ledger that was rebuilt has the same one, another project has not."""
+    return services.boards()[0].url.rstrip("/")
 
 
 def mark_of(place: Place) -> bytes | None:

@@ -8,7 +8,8 @@ import pytest
 from feed_assets.core.errors import BlackboardMissing, InvalidSetting
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.replication.place_marks import MARK, check_place
+from feed_assets.ledger.database import open_ledger
+from feed_assets.replication.place_marks import MARK, check_mark, check_place, mark_of
 from feed_assets.replication.places import open_place
 from feed_assets.settings import Settings
 from feed_assets_tests.replication.two_ends import SALES, Ends, place_on, visible, wired
@@ -37,6 +38,24 @@ def test_a_folder_is_the_place_of_one_data_center(ends):
     ends.place.board.delete([MARK])
     ends.settle(other)
     assert not ends.waiting(other)
+
+
+def test_a_folder_is_the_place_of_one_project(ends, tmp_path):
+    ends.publish()
+    ends.replicate()
+    before = visible(ends.place.board)
+    source = Blackboard.open((tmp_path / "other project").as_uri(), create=True)
+    other = Ends(source, ends.place, open_ledger(f"sqlite:///{tmp_path / 'other.db'}"))
+    other.publish()
+    assert other.replicate().failed == 1
+    assert "the blackboard of another project" in (other.waiting()[0].error or "")
+    assert visible(ends.place.board) == before
+    with pytest.raises(InvalidSetting, match="of another project"):
+        check_mark(other.services, other.place, mark_of(other.place))
+
+    rebuilt = Ends(ends.source, ends.place, open_ledger(f"sqlite:///{tmp_path / 'rebuilt.db'}"))
+    rebuilt.publish()
+    assert rebuilt.replicate().failed == 0
 
 
 def test_a_disk_that_is_not_mounted_is_not_filled_and_a_new_one_is_repaired(ends, tmp_path):
