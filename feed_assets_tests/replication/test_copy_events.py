@@ -61,6 +61,8 @@ def test_a_copy_that_is_withdrawn_valid_again_or_repaired_has_an_event_each_time
     assert events_of(ends.ledger) == expected
     with ends.ledger.read() as connection:
         assert len({each.correlation for each in event_store.newest(connection, 9, AT_B)}) == len(expected)
+        of_lineage = event_store.published_copies(connection, 0, 9)
+    assert [(each.marker, each.operation) for each in of_lineage] == [each for each in expected if "DELETE" not in each]
 
     newer = ends.publish()
     ends.prune()
