@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import obstore
 
 from feed_assets.feeds import local_disk
+from feed_assets.feeds.local_writes import write_chunks
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -144,9 +145,13 @@ class LocalClient(ObstoreClient):
         super().put(key, data, create=create)
 
     def put_chunks(self, key: str, chunks: Iterable[bytes], /, part: int | None) -> str:
-        """Write one file from chunks. Raise InvalidName if a folder above it is a link."""
-        local_disk.check_writable(self._root, key)
-        return super().put_chunks(key, chunks, part)
+        """Write one file from chunks. Raise InvalidName if a folder above it is a link.
+
+        obstore would copy each chunk twice. For the name of a half-written file, call it: it raises its error.
+        """
+        if local_disk.HALF_WRITTEN.search(key):
+            return super().put_chunks(key, chunks, part)
+        return write_chunks(self._root, key, chunks)
 
     def delete(self, keys: Sequence[str], /) -> None:
         """Remove files one by one, because obstore stops at a missing file, and refuses half-written files."""

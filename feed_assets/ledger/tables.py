@@ -674,7 +674,9 @@ replica = sa.Table(
     sa.Column("state", TEXT, nullable=False, comment="copying, published, withdrawn, missed or removed"),
     sa.Column("files_digest", TEXT, comment="digest of names, sizes and etags at the source"),
     sa.Column("size", sa.BigInteger, nullable=False, comment="bytes of all files"),
-    sa.Column("files", TEXT, comment="JSON by name: size, MD5, etag at the source and in the place; NULL if removed"),
+    sa.Column(
+        "files", TEXT, comment="JSON by name: size, checksum, etag at the source and in the place; NULL if removed"
+    ),
     sa.Column("since", UtcDateTime, nullable=False, comment="when the source changed"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the place had this state"),
 )

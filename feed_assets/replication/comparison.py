@@ -118,7 +118,7 @@ def _changed_file(place: Place, copy: Update, replica: Replica) -> str | None:
         recorded = replica.files.get(name)
         if recorded is None or name not in files or files[name].size != recorded.size:
             return name
-        if digest_of(place.board, files[name], _go_on)[0].md5 != recorded.md5:
+        if _checksum(place, files[name], like=recorded.checksum) != recorded.checksum:
             return name
     return None
 
@@ -180,14 +180,20 @@ def _ends_that_differ(services: Services, place: Place, update: Update, file: Fi
     """Return DAMAGED or DIFFERENT if the bytes of a file differ between both ends. Return None if they are equal."""
     original, _ = digest_of(services.board_of(update.partition.feed), file, _go_on)
     copy, _ = digest_of(place.board, file, _go_on)
-    if original.md5 == copy.md5:
+    if original.checksum == copy.checksum:
         return None
     with services.ledger.read() as connection:
         replica = replicas.find(connection, place.name, update.partition, update.id)
     recorded = replica.files.get(file.key.removeprefix(f"{update.path}/")) if replica else None
     # A file that was written again at the source has another etag: then the place is behind, and nothing is damaged.
-    is_damaged = recorded is not None and (recorded.md5, recorded.source_etag) == (copy.md5, file.etag)
-    return DAMAGED if is_damaged else DIFFERENT
+    if recorded is None or recorded.source_etag != file.etag:
+        return DIFFERENT
+    return DAMAGED if _checksum(place, file, like=recorded.checksum) == recorded.checksum else DIFFERENT
+
+
+def _checksum(place: Place, file: File, *, like: str) -> str:
+    """Return the checksum of a file in a place. It is of the same kind as `like`, which the ledger has."""
+    return digest_of(place.board, file, _go_on, like=like)[0].checksum
 
 
 def _go_on(_size: int) -> None:

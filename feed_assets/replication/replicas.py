@@ -19,10 +19,10 @@ COPYING, WITHDRAWN, REMOVED = "copying", "withdrawn", "removed"
 
 @dataclass(frozen=True)
 class CopiedFile:
-    """A file that was copied and verified: its size, its MD5, and its etags at the source and in the place."""
+    """A file that was copied and verified: its size, its MD5 or SHA-256, and its etags at both ends."""
 
     size: int
-    md5: str
+    checksum: str
     source_etag: str
     etag: str
 

@@ -32,9 +32,10 @@ def with_current_etags(ends: CopyEnds, recorded: Update, copy: Replica) -> Updat
 def _verified(ends: CopyEnds, recorded: Update, file: File, before: CopiedFile | None) -> CopiedFile:
     if before and (before.size, before.source_etag) == (file.size, file.etag):
         return before  # An earlier try has read it.
-    digest, served = digest_of(ends.source_of(recorded.partition), file, ends.read)
+    like = before.checksum if before else ""
+    digest, served = digest_of(ends.source_of(recorded.partition), file, ends.read, like=like)
     read.check_served(file, served)
-    if before is None or (digest.size, digest.md5) != (before.size, before.md5):
+    if before is None or (digest.size, digest.checksum) != (before.size, before.checksum):
         raise CopyDamaged(
             f"{file.key} at the source is not the file that was published, nor has it the bytes that were copied to "
             f"{ends.board.title}: restore it from there, or publish the data again as a new update."

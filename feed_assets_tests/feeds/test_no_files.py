@@ -111,6 +111,7 @@ def test_deletes_do_not_follow_a_link_in_place_of_an_update(local_board, partiti
         lambda: invalidate(local_board, MEN, newest, how="file"),
         lambda: local_board.delete([f"{MEN.path}/{newest}/part-1.csv"]),
         lambda: local_board.put(f"{MEN.path}/{newest}/part-2.csv", b""),
+        lambda: local_board.put_chunks(f"{MEN.path}/{newest}/part-2.csv", [b""]),
         lambda: local_board.create(f"{MEN.path}/{newest}/part-2.csv", b""),
         lambda: local_board.sweep(f"{MEN.path}/{newest}/below"),
     ):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from feed_assets.feeds.local_disk import HALF_WRITTEN
+
 _READS = ("SELECT", "PRAGMA", "BEGIN", "WITH")
 
 
@@ -33,9 +35,10 @@ def _writes(statement: str) -> bool:
 def _is_of(board: Path | None, name: str, what: tuple[object, ...]) -> bool:
     """Return True if a request to the board begins.
 
-    It opens the board's folder first; obstore itself cannot be observed.
+    It opens the board's folder first; obstore itself cannot be observed. A file that was written here gets its name.
     """
-    return name == "open" and str(what[0]) == str(board)
+    is_named = name == "os.rename" and bool(HALF_WRITTEN.search(str(what[0])))
+    return board is not None and (is_named or (name == "open" and str(what[0]) == str(board)))
 
 
 def _pass(changes: Iterator[int], number: int) -> None:
