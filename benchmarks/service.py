@@ -62,9 +62,14 @@ telemetry: {enabled: false}
 
 
 @contextmanager
-def served(name: str, command: list[str], port: int, config: str | None = None) -> Iterator[tuple[Path, Started]]:
-    """Run a service in a separate home, with the given dagster.yaml or with ours, until the block ends."""
-    with TemporaryDirectory() as root, at_home(Path(root)):
+def served(
+    name: str, command: list[str], port: int, config: str | None = None, **named: str
+) -> Iterator[tuple[Path, Started]]:
+    """Run a service in a separate home, with the given dagster.yaml or with ours, until the block ends.
+
+    Settings have their defaults, except those named.
+    """
+    with TemporaryDirectory() as root, at_home(Path(root), **named):
         folder = Path(root)
         if config:
             (folder / "dagster.yaml").write_text(config)
