@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import BlackboardUnavailable, UpdateChanged
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.stores import PATIENCE
-from feed_assets.replication import places, publication, replicator, turn
+from feed_assets.replication import copy_ends, places, publication, replicator, turn
 from feed_assets.replication.bandwidth import Bandwidth
 from feed_assets.replication.comparison import compare
 from feed_assets.replication.file_copies import PART, copy_file
