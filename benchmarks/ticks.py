@@ -1,5 +1,6 @@
 """A tick of the sensor with 10 new partitions: the cost must not depend on the number of known ones."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,7 +67,7 @@ class Home:
         with at_home(self.folder):
             self._drop(range(self.known))
             made = self.folder / "blackboard" / MADE.name  # The sensor reads built updates too: use the input's files.
-            made.symlink_to(made.with_name("raw"))
+            shutil.copytree(made.with_name("raw"), made, copy_function=os.link)  # Links to folders are not followed.
             board = open_board(settings())
             found = [read.require(read.latest(board, Partition(RAW, day(each)))) for each in range(self.known)]
             with open_ledger(settings().ledger).write() as connection:
@@ -129,7 +130,8 @@ def tick_with(known: int) -> Iterator[Pair]:
         for count in (known, 10):
             folder = Path(stack.enter_context(TemporaryDirectory()))
             instance = stack.enter_context(dg.DagsterInstance.local_temp(str(folder)))
-            homes.append(Home(folder, count, Harness(made, instance)))
+            with at_home(folder):  # A Harness refuses the home of the project.
+                homes.append(Home(folder, count, Harness(made, instance)))
             homes[-1].fill()
 
         def land() -> None:
