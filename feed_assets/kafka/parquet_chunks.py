@@ -82,21 +82,26 @@ def written(lines: bytes, record: Mapping[str, Any]) -> bytes:
     try:
         return _file(columns, _columns(body, column_types))
     except (pa.ArrowInvalid, ValueError):
-        for at in range(len(columns)):
-            if not _fits(body, column_types, at):
-                column_types[at] = _TEXT
-        return _file(columns, _columns(body, column_types))
+        texts = _columns(body, [_TEXT] * len(columns))
+        return _file(columns, [*map(_typed, texts, column_types)])
 
 
-def _fits(body: bytes, column_types: Sequence[Any], at: int) -> bool:
+def _typed(texts: Any, column_type: Any) -> Any:
+    """Return a column of texts as values of a type, or as it is if one of them is no such value.
+
+    It is parsed alone. To parse the whole chunk for each column would take hours for thousands of columns.
+    """
+    if column_type == _TEXT:
+        return texts
+    lines = BytesIO()
+    _csv.write_csv(pa.table({"c": texts}), lines, _csv.WriteOptions(include_header=False, quoting_style="all_valid"))
     try:
-        _columns(body, [each if number == at else _TEXT for number, each in enumerate(column_types)])
+        return _columns(lines.getvalue(), [column_type], null="")[0]
     except (pa.ArrowInvalid, ValueError):
-        return False
-    return True
+        return texts
 
 
-def _columns(body: bytes, types: Sequence[Any]) -> list[Any]:
+def _columns(body: bytes, types: Sequence[Any], *, null: str = dialect.NULL) -> list[Any]:
     """Return the columns of lines. Raise ArrowInvalid or ValueError for a text that is no value of its type."""
     names = [f"c{number}" for number in range(len(types))]
     as_read = {name: _TEXT if each == _BYTES else each for name, each in zip(names, types, strict=True)}
@@ -107,7 +112,7 @@ def _columns(body: bytes, types: Sequence[Any]) -> list[Any]:
         parse_options=_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=_csv.ConvertOptions(
             column_types=as_read,
-            null_values=[dialect.NULL],
+            null_values=[null],
             true_values=["true"],
             false_values=["false"],
             strings_can_be_null=True,

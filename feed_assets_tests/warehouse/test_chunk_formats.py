@@ -194,6 +194,20 @@ def test_a_file_that_is_no_chunk_is_refused(loader, content):
         loader.load(stream, sent._replace(signal=signal))
 
 
+def test_each_column_without_a_fitting_type_is_parsed_once_more(monkeypatch):
+    parsed = []
+    columns = parquet_chunks._columns
+    monkeypatch.setattr(
+        parquet_chunks, "_columns", lambda *given, **names: parsed.append(given) or columns(*given, **names)
+    )
+    fields = [{"name": name, "type": "long"} for name in "abc"]
+    content = parquet_chunks.written(b'"_offset","a","b","c"\n1,5,x,\\N\n2,6,"",7\n', {"fields": fields})
+    table = parquet.read_table(BytesIO(content))
+    assert table.to_pydict() == {"_offset": [1, 2], "a": [5, 6], "b": ["x", ""], "c": [None, 7]}
+    assert [str(each) for each in table.schema.types] == ["int64", "int64", "string", "int64"]
+    assert [len(types) for _, types in parsed] == [4, 4, 1, 1, 1, 1]
+
+
 def test_a_file_ends_where_its_last_row_does():
     lines = b'"_operation","_offset","id"\n"update",7,"a"\n'
     content = parquet_chunks.written(lines, {"fields": []})
