@@ -140,6 +140,7 @@ def repair(
     from feed_assets.replication.comparison import repair as repair_one
     from feed_assets.replication.copy_ends import CopyEnds
     from feed_assets.replication.place_marks import check_place
+    from feed_assets.replication.transitions_read import fill
     from feed_assets.replication.turn import Turn
 
     services = _services(module)
@@ -147,6 +148,8 @@ def repair(
     turn, views = Turn(services.ledger, place, services.now), list[DifferenceView]()
     turn.take_or_raise()
     try:
+        # A pattern that was removed, and comes back, begins anew. So its copies that go now come back, too.
+        fill(services.ledger, opened, services.now(), services.of_others())
         check_place(services, opened, is_new=not feed)
         for each in _differences(services, opened, feed, partition, quick=quick):
             try:

@@ -329,6 +329,14 @@ def our_events(connection: sa.Connection, sequence: int, limit: int) -> tuple[Re
     return tuple(recorded_of(row) for row in rows)
 
 
+def last_operation(connection: sa.Connection, new: WriteEvent) -> Operation | None:
+    """Return the operation of our newest event with the table, partition and marker of an event; None if none is."""
+    same = {"source": OURS, "feed": str(new.partition.feed), "partition": new.partition.key, "marker": encode(new.marker)}
+    query = sa.select(event.c.operation).filter_by(**same).order_by(event.c.sequence.desc()).limit(1)
+    operation = connection.execute(query).scalar()
+    return Operation(operation) if operation else None
+
+
 def published_copies(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
     """Return the events after a number about updates that were published in data centers, in order."""
     is_of_copy = event.c.context.contains(f'"{REPLICA_OF}": ') & ~event.c.context.contains(f'"{WITHDRAWN}": true')

@@ -4,8 +4,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Lock, Semaphore
 
+from feed_assets.core.errors import TurnLost
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import place_copies
 from feed_assets.replication import replicas
 from feed_assets.replication.bandwidth import Bandwidth
 from feed_assets.replication.copy_events import CopyEvents
@@ -68,9 +70,20 @@ class CopyEnds:
             replicas.set_state(connection, self.place.name, partition, update_id, state=state, now=self.services.now())
 
     def set_withdrawn(self, partition: Partition, update_id: str) -> None:
-        """Record that a copy is withdrawn, if the ledger has it. Its event is in the same transaction: so it is one."""
-        now = self.services.now()
+        """Record that a copy is withdrawn, if the ledger has it. Its event is in the same transaction: so it is one.
+
+        Raise TurnLost if another process has the turn. It may have published the copy again, so it looks once more.
+        """
+        now, lost = self.services.now(), None
         with self.services.ledger.change() as connection:
-            before = replicas.find(connection, self.place.name, partition, update_id)
-            self.events_of(partition).withdrawn(connection, before, now)
-            replicas.set_state(connection, self.place.name, partition, update_id, state=replicas.WITHDRAWN, now=now)
+            try:
+                self.turn.check(connection)
+            except TurnLost as error:
+                lost = error
+                place_copies.mark_gone(connection, self.place.name, partition, update_id)
+            else:
+                before = replicas.find(connection, self.place.name, partition, update_id)
+                self.events_of(partition).withdrawn(connection, before, now)
+                replicas.set_state(connection, self.place.name, partition, update_id, state=replicas.WITHDRAWN, now=now)
+        if lost:
+            raise lost

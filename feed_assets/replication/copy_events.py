@@ -49,8 +49,11 @@ class CopyEvents:
     def withdrawn(self, connection: sa.Connection, before: Replica | None, now: datetime) -> None:
         """Record that a copy is no longer valid. Call it in the transaction that changes its row from `before`."""
         row = updates.find(connection, before.partition, before.id) if before else None
-        if row and before and before.state == PUBLISHED:
-            new = self._event(connection, row, now)
+        if row is None or before is None or row.origin == updates.COMPACTED:
+            return
+        new = self._event(connection, row, now)
+        # A copy that was missed or half-written meanwhile has another state, and its readers know of it.
+        if before.state == PUBLISHED or event_store.last_operation(connection, new) not in (None, Operation.DELETE):
             new = _another(connection, new, Operation.DELETE)
             _record(connection, replace(new, context={**new.context, WITHDRAWN: True}), now)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import FeedAssetsError, NoValidUpdate, TurnLost, UpdateChanged, in_short
+from feed_assets.core.errors import CopyDamaged, FeedAssetsError, NoValidUpdate, TurnLost, UpdateChanged, in_short
+from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT
 from feed_assets.feeds import read
 from feed_assets.ledger import batch_partitions, place_copies, updates
 from feed_assets.ledger.tables import update as update_table
@@ -135,10 +136,9 @@ def _do(ends: CopyEnds, task: ReplicaTask) -> None:
     if task.action == COPY and is_wanted and not is_overtaken:
         try:
             _copy(ends, task, task.id)
-        except (NoValidUpdate, UpdateChanged):
+        except (NoValidUpdate, UpdateChanged, CopyDamaged):
             if not _is_gone_and_replaced(ends, task):
                 raise
-            _withdraw(ends, task)
     elif task.action == WITHDRAW and not is_wanted:
         _withdraw(ends, task)
         _copy_newest(ends, task)
@@ -148,7 +148,8 @@ def _do(ends: CopyEnds, task: ReplicaTask) -> None:
 def _is_gone_and_replaced(ends: CopyEnds, task: ReplicaTask) -> bool:
     """Return whether the source no longer has an update, or has other files of it, and the ledger has a newer one.
 
-    The ledger learns only about the newest update that its owner changes. An older one must not hold its lane.
+    The ledger learns only about the newest update that its owner changes. An older one must not hold its lane. What the
+    place has of it stays: it may be the only good copy, and readers get the newer one.
     """
     with ends.services.ledger.read() as connection:
         recorded = updates.recorded(connection, task.partition, task.id)
@@ -171,7 +172,9 @@ def _copy(ends: CopyEnds, task: ReplicaTask, update_id: str) -> None:
         recorded = updates.recorded(connection, task.partition, update_id)
     # An old row of the ledger has no list of files: then list the source.
     update = recorded or read.named(ends.source_of(task.partition), task.partition, update_id)
-    if copy is None or (copy.state, copy.files_digest) != (replicas.PUBLISHED, update.files_digest):
+    is_recorded = copy is not None and (copy.state, copy.files_digest) == (replicas.PUBLISHED, update.files_digest)
+    # A withdrawal that was cut has left no manifest, and the row as it was.
+    if not is_recorded or ends.board.get(f"{update.path}/{MANIFEST}", MANIFEST_LIMIT + 1) is None:
         update = with_current_etags(ends, recorded, copy) if recorded and copy and copy.files else update
         copy_update(ends, update, task.since)
 

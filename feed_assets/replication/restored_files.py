@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from feed_assets.core.errors import CopyDamaged
+from feed_assets.core.errors import CopyDamaged, UpdateChanged
 from feed_assets.core.feeds import File, Update
 from feed_assets.feeds import read
 from feed_assets.replication import replicas
@@ -19,7 +19,9 @@ def with_current_etags(ends: CopyEnds, recorded: Update, copy: Replica) -> Updat
     """
     current = read.named(ends.source_of(recorded.partition), recorded.partition, recorded.id)
     changed = [file for file in current.files if file not in recorded.files]
-    if not changed and len(current.files) == len(recorded.files):
+    if {file.key for file in current.files} != {file.key for file in recorded.files}:
+        raise UpdateChanged(f"{current.path} has other files at the source than those that were published.")
+    if not changed:
         return current
     restored = {file.key.removeprefix(f"{current.path}/"): file for file in changed}
     files = {name: _verified(ends, recorded, file, copy.files.get(name)) for name, file in restored.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import batch_partitions, log, places_down, subscriptions
+from feed_assets.ledger import batch_partitions, key_tables, log, places_down, subscriptions
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import change, replica, replica_place, replica_task, subscription, update
 from feed_assets.replication import replica_tasks
@@ -71,17 +71,20 @@ def _fill_missed(ledger: Ledger, place: Place, now: datetime) -> int:
     """
     its_task = sa.and_(*(replica_task.c[name] == replica.c[name] for name in ("place", "feed", "partition", "id")))
     is_missed = (replica.c.place == place.name) & (replica.c.state == MISSED) & ~sa.exists().where(its_task)
-    is_same = sa.and_(*(update.c[name] == replica.c[name] for name in ("feed", "partition", "id")))
-    its_change = update.c.changed.label("sequence"), update.c.id.label("subject"), update.c.state.label("after")
-    query = sa.select(update.c.feed, update.c.partition, *its_change, update.c.at)
-    query = query.join(replica, is_same).where(is_missed, update.c.state == log.PUBLISHED)
     with ledger.read() as connection:
         if not connection.scalar(sa.select(sa.exists().where(is_missed))):
             return 0
     with ledger.write() as connection:
-        new = [_task(connection, place, each, now) for each in connection.execute(query).all()]
+        # The rows first: a copy that is missed meanwhile must not lose this state without a task.
+        to_withdrawn = sa.update(replica).where(is_missed).values(state=WITHDRAWN)
+        missed = connection.execute(to_withdrawn.returning(replica.c.feed, replica.c.partition, replica.c.id)).all()
+        keys = key_tables.updates(connection, [(Partition(Feed.parse(feed), key), each) for feed, key, each in missed])
+        is_same = sa.and_(*(update.c[name] == keys.c[name] for name in ("feed", "partition", "id")))
+        its_change = update.c.changed.label("sequence"), update.c.id.label("subject"), update.c.state.label("after")
+        query = sa.select(update.c.feed, update.c.partition, *its_change, update.c.at).join(keys, is_same)
+        entries = connection.execute(query.where(update.c.state == log.PUBLISHED)).all()
+        new = [_task(connection, place, each, now) for each in entries]
         replica_tasks.put(connection, new)
-        connection.execute(sa.update(replica).where(is_missed).values(state=WITHDRAWN))
     return len(new)
 
 

@@ -1,4 +1,8 @@
-"""The source is lost: a data center becomes the source, and the former source becomes its data center."""
+"""The source is lost: a data center becomes the source, and the former source, emptied, becomes its data center."""
+
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -7,7 +11,9 @@ from feed_assets.cli import app
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.opened import open_board
+from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.replication import replica_tasks
 from feed_assets.runs.services import Services
 from feed_assets.runs.verify import verify_all
 from feed_assets.settings import settings
@@ -49,10 +55,16 @@ def test_a_data_center_becomes_the_source_and_the_former_source_its_data_center(
     w.lake.drop(RAW, NEXT_DAY, rows(7))
     assert w.run() == [(NEXT_DAY, "here")]
 
+    former_folder = Path(urlsplit(former.url).path)
+    shutil.rmtree(former_folder)
+    former_folder.mkdir()
     change(monkeypatch, data_centers={"a": {"url": former.url, "datasets": ["t/*"]}})
     w.copy("a")
     printed("replicate", "repair", "a")
+    w.pass_(hours=1)
     w.copy("a")
     assert CliRunner().invoke(app, ("replicate", "verify", "a")).exit_code == 0
+    with open_ledger(settings().ledger).read() as connection:
+        assert replica_tasks.waiting(connection, "a") == []
     for at in (SUM, Partition(SUM.feed, NEXT_DAY)):
         assert read.latest(former, at).update.id == read.latest(board_of("b", tmp_path), at).update.id

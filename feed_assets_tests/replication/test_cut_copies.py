@@ -1,0 +1,203 @@
+"""Copies and withdrawals that are cut, overtaken or not wanted any more end with what the source has, and say so."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Partition
+from feed_assets.ledger import place_copies
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import update as update_table
+from feed_assets.replication import transitions_read
+from feed_assets.replication.turn import LASTS
+from feed_assets.runs.revalidate import revalidate
+from feed_assets.runs.sync import sync
+from feed_assets_tests.replication.two_ends import DAY, SALES, Ends, events_of, place_on, visible
+from feed_assets_tests.support.own_updates import publish_own
+
+OTHER = {"part-0.csv": b"id\n7\n8\n", "part-1.csv": b"id\n9\n"}
+MANY = {f"part-{number}.csv": b"%d" % number for number in range(70)}
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def nothing(_: str) -> None:
+    """Do nothing at a step."""
+
+
+def cut(ends: Ends, step: str, error: BaseException) -> None:
+    """Replicate until a step, which raises an error."""
+
+    def on_step(name: str) -> None:
+        if name == step:
+            raise error
+
+    ends.on_step = on_step
+    with suppress(Killed):
+        ends.replicate()
+    ends.on_step = nothing
+    ends.clock.pass_(minutes=10)
+
+
+def freeze(ends: Ends, step: str, meanwhile: Callable[[], None]) -> None:
+    """Replicate, and stand still at a step until another process has the turn and has done something."""
+    waits = [step]
+
+    def on_step(name: str) -> None:
+        if name in waits:
+            waits.clear()
+            ends.clock.pass_(seconds=2 * LASTS.total_seconds())
+            meanwhile()
+
+    ends.on_step = on_step
+    ends.replicate()
+    ends.on_step = nothing
+
+
+def rewrite(ends: Ends, update, files: dict[str, bytes]) -> None:
+    """Let the owner write an update again under its id."""
+    for name, content in files.items():
+        ends.source.put(f"{update.path}/{name}", content)
+    ends.source.put(f"{update.path}/_SUCCESS", str(len(files)).encode())
+
+
+def miss(ends: Ends, update, partition: Partition = DAY) -> None:
+    with ends.ledger.write() as connection:
+        place_copies.mark_gone(connection, "b", partition, update.id)
+
+
+@pytest.mark.parametrize("step", ["manifest removed", "withdrawn"])
+@pytest.mark.parametrize("error", [Killed(), OSError("the store is away")])
+def test_an_update_that_is_valid_again_after_a_withdrawal_that_was_cut_is_copied_again(ends, step, error):
+    update = ends.publish()
+    ends.replicate()
+    ends.invalidate(update)
+    cut(ends, step, error)
+    revalidate(ends.services, DAY, update.id)
+    ends.settle()
+    assert visible(ends.place.board) == visible(ends.source) is not None
+
+
+@pytest.mark.parametrize("step", ["manifest removed", "withdrawn"])
+def test_a_frozen_process_that_withdraws_what_is_valid_again_loses_no_copy(ends, step):
+    update = ends.publish()
+    ends.replicate()
+    ends.invalidate(update)
+
+    def meanwhile() -> None:
+        ends.replicate()
+        revalidate(ends.services, DAY, update.id)
+        ends.replicate()
+
+    freeze(ends, step, meanwhile)
+    ends.settle()
+    assert visible(ends.place.board) == visible(ends.source) is not None
+    assert events_of(ends.ledger)[-1] == (update.id, "OVERWRITE")
+
+
+@pytest.mark.parametrize("state", ["missed", "valid again", "partly copied"])
+def test_an_older_update_that_was_written_again_does_not_hold_its_lane_with_what_was_copied(ends, state):
+    update = ends.publish(files=MANY) if state == "partly copied" else ends.publish()
+    if state == "partly copied":
+        cut(ends, "files recorded", Killed())
+    else:
+        ends.replicate()
+    if state == "missed":
+        miss(ends, update)
+    if state == "valid again":
+        ends.invalidate(update)
+        ends.replicate()
+        revalidate(ends.services, DAY, update.id)
+    rewrite(ends, update, dict.fromkeys(MANY, b"other") if state == "partly copied" else OTHER)
+    ends.publish(files={"new.csv": b"new"})
+    ends.settle()
+    assert visible(ends.place.board) == visible(ends.source) is not None
+
+
+@pytest.mark.parametrize("state", ["missed", "half-written"])
+def test_a_copy_that_was_announced_and_is_withdrawn_is_announced_so_whatever_came_between(ends, state):
+    update = publish_own(ends.services, DAY, ends.clock()) if state == "missed" else ends.publish()
+    ends.replicate()
+    if state == "missed":
+        miss(ends, update)
+    else:
+        rewrite(ends, update, OTHER)
+        sync(ends.source, ends.ledger, DAY, ends.clock())
+        cut(ends, "before the manifest", OSError("the store is away"))
+    ends.invalidate(update)
+    ends.settle()
+    assert events_of(ends.ledger)[-1] == (update.id, "DELETE")
+
+
+@pytest.mark.parametrize("case", ["overtaken", "its pattern is removed"])
+def test_a_missed_copy_that_is_not_wanted_any_more_makes_one_task(ends, case):
+    ends = ends.with_place(keep=1)
+    update = ends.publish()
+    ends.replicate()
+    ends.place.board.sweep(update.path)
+    miss(ends, update)
+    ends.publish()
+    ends = ends if case == "overtaken" else ends.with_place(datasets=("web/*",))
+    steps: list[str] = []
+
+    def on_step(name: str) -> None:
+        steps.append(name)
+        assert len(steps) < 100
+
+    ends.on_step = on_step
+    ends.replicate()
+    assert ends.waiting() == []
+    if case == "overtaken":
+        assert visible(ends.place.board) == visible(ends.source) is not None
+
+
+def test_an_update_that_lost_a_file_at_the_source_is_not_taken_for_a_restored_one(ends):
+    update = ends.publish(files={"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
+    ends.replicate()
+    miss(ends, update)
+    ends.source.delete([f"{update.path}/c.csv"])
+    ends.source.put(f"{update.path}/_SUCCESS", b"2")
+    assert ends.replicate().failed == 1
+    with ends.ledger.read() as connection:
+        assert place_copies.published(connection, "b", {(DAY, update.id)}) == set()
+
+
+def test_a_copy_of_a_compacted_update_has_no_event_when_it_is_withdrawn_either(ends):
+    update = publish_own(ends.services, DAY, ends.clock())
+    with ends.ledger.write() as connection:
+        is_it = update_table.c.id == update.id
+        connection.execute(sa.update(update_table).where(is_it).values(origin="compacted"))
+    ends.replicate()
+    ends.invalidate(update)
+    ends.replicate()
+    assert events_of(ends.ledger) == []
+
+
+@pytest.fixture
+def on_postgresql(local_board, local_place, postgresql) -> Iterator[Ends]:
+    ledger = open_ledger(postgresql.database())
+    yield Ends(local_board, place_on(local_place), ledger)
+    ledger.engine.dispose()
+
+
+def test_a_copy_that_is_missed_while_tasks_of_others_are_made_gets_one_too(on_postgresql, monkeypatch):
+    ends, other = on_postgresql, Partition(SALES, "2026-02-01")
+    first, second = ends.publish(), ends.publish(partition=other)
+    ends.replicate()
+    miss(ends, first)
+    make_task, waits = transitions_read._task, [second]
+
+    def make_meanwhile(*given):
+        if waits:
+            miss(ends, waits.pop(), other)
+        return make_task(*given)
+
+    ends.place.board.delete([f"{second.path}/_SUCCESS"])
+    monkeypatch.setattr(transitions_read, "_task", make_meanwhile)
+    ends.settle()
+    ends.settle()
+    assert visible(ends.place.board, other) is not None
