@@ -331,8 +331,13 @@ def our_events(connection: sa.Connection, sequence: int, limit: int) -> tuple[Re
 
 def last_operation(connection: sa.Connection, new: WriteEvent) -> Operation | None:
     """Return the operation of our newest event with the table, partition and marker of an event; None if none is."""
-    same = {"source": OURS, "feed": str(new.partition.feed), "partition": new.partition.key, "marker": encode(new.marker)}
-    query = sa.select(event.c.operation).filter_by(**same).order_by(event.c.sequence.desc()).limit(1)
+    key = {
+        "source": OURS,
+        "feed": str(new.partition.feed),
+        "partition": new.partition.key,
+        "marker": encode(new.marker),
+    }
+    query = sa.select(event.c.operation).filter_by(**key).order_by(event.c.sequence.desc()).limit(1)
     operation = connection.execute(query).scalar()
     return Operation(operation) if operation else None
 
