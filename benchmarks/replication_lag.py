@@ -54,7 +54,7 @@ def _lag() -> Generator[Pair]:
         _, service = stack.enter_context(served("feed-assets ui", command, port, **named))
         ledger, source = open_ledger(settings().ledger), open_board(settings())
         stack.callback(ledger.engine.dispose)
-        days, dice = count(), Random(1)  # noqa: S311
+        days, dice = count(), Random(1)  # noqa: S311  It only spreads moments.
 
         def published() -> None:
             partition, now = Partition(FEED, f"day-{next(days):06}"), datetime.now(UTC)

@@ -1,6 +1,6 @@
 """`feed-assets replicate`: copies of datasets in other data centers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,8 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.isolation import failing_alone
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from feed_assets.replication.comparison import Difference
     from feed_assets.replication.places import Place
     from feed_assets.runs.services import Services
@@ -64,7 +66,7 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
     """List, for each place and dataset, the partitions that are complete there, what waits, and the lag in seconds."""
     from feed_assets.ledger import places_down
     from feed_assets.replication import turn
-    from feed_assets.replication.place_overview import left_notes, overview
+    from feed_assets.replication.place_overview import overview
     from feed_assets.runs.services import utc_now
     from feed_assets.settings import settings
 
@@ -73,8 +75,7 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
         for name in _names(place):
             paused, patterns = turn.why_paused(connection, name), settings().data_center(name).datasets
             health, copies = places_down.health(connection).get(name), overview(connection, name, patterns, utc_now())
-            _warn_unmatched(name, patterns, [each.feed for each in copies])
-            _warn(left_notes(connection, name, patterns))
+            _warn(connection, name, patterns, [each.feed for each in copies])
             for each in copies:
                 fields = {**vars(each), "feed": str(each.feed), "paused": paused, "down": health and health.why}
                 views.append(CopiesView.model_validate(fields))
@@ -259,29 +260,27 @@ def _differences(
     services: "Services", place: "Place", feed: str | None, partition: str, *, quick: bool
 ) -> "Iterator[Difference]":
     from feed_assets.replication.comparison import compare, feeds_of
-    from feed_assets.replication.place_overview import left_notes
 
     feeds = [Feed.parse(feed)] if feed else feeds_of(services, place)
     if not feed:
-        _warn_unmatched(place.name, place.center.datasets, feeds)
         with services.ledger.read() as connection:
-            _warn(left_notes(connection, place.name, place.center.datasets))
+            _warn(connection, place.name, place.center.datasets, feeds)
     with progress() as doing:
         for each in announced(feeds, doing, "comparing"):
             yield from compare(services, place, [each], partition or None, is_deep=not quick)
 
 
-def _warn_unmatched(place: str, patterns: Iterable[str], feeds: Iterable[Feed]) -> None:
-    """Print each pattern without a feed, so that nobody takes a list without it for complete."""
+def _warn(connection: "Connection", place: str, patterns: Collection[str], feeds: Iterable[Feed]) -> None:
+    """Print each pattern without a feed, so that nobody takes a list without it for complete, and what is left."""
+    from feed_assets.replication.place_overview import left_notes
     from feed_assets.replication.places import unmatched
 
-    for each in unmatched(patterns, feeds):
-        text = f"no feed with an update matches the pattern {each!r} of the data center {place}"
-        echo(f"feed-assets: {text}: expected one such as shop/sales/v1.0, or shop/*", err=True)
-
-
-def _warn(notes: Iterable[str]) -> None:
-    for note in notes:
+    notes = [
+        f"no feed with an update matches the pattern {each!r} of the data center {place}: expected one such as "
+        "shop/sales/v1.0, or shop/*"
+        for each in unmatched(patterns, feeds)
+    ]
+    for note in [*notes, *left_notes(connection, place, patterns)]:
         echo(f"feed-assets: {note}", err=True)
 
 

@@ -45,7 +45,7 @@ def _unfinished(above: int, name: str) -> Generator[tuple[int, str]]:
     file, unfinished = next(filter(None, (_new(above, f"{name}#{number}") for number in count(1))))
     try:
         yield file, unfinished
-    except BaseException:
+    except BaseException:  # Whatever the caller's chunks raise, also an interrupt.
         with suppress(FileNotFoundError):
             os.unlink(unfinished, dir_fd=above)
         raise

@@ -212,8 +212,7 @@ def repair(ends: CopyEnds, difference: Difference) -> None:
         withdraw(ends, partition, update_id)
         ends.set_withdrawn(partition, update_id)
         if not ends.place.has(partition.feed):
-            ends.board.sweep(Update(partition, update_id, ()).path)
-            ends.set_state(partition, update_id, replicas.REMOVED)
+            ends.sweep(partition, update_id)
         return
     update = read.named(ends.source_of(partition), partition, update_id)
     copy_update(ends, update, ends.services.now(), again=difference.files)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from threading import Lock, Semaphore
 
 from feed_assets.core.errors import TurnLost
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import place_copies
 from feed_assets.replication import replicas
@@ -64,10 +64,16 @@ class CopyEnds:
         """Return the write events for the copies of a partition."""
         return CopyEvents(self.place, self.source_of(partition))
 
-    def set_state(self, partition: Partition, update_id: str, state: str) -> None:
-        """Record a new state of a copy, if the ledger has it."""
+    def set_removed(self, partition: Partition, update_id: str) -> None:
+        """Record that a copy is removed, if the ledger has it."""
+        now = self.services.now()
         with self.services.ledger.write() as connection:
-            replicas.set_state(connection, self.place.name, partition, update_id, state=state, now=self.services.now())
+            replicas.set_state(connection, self.place.name, partition, update_id, state=replicas.REMOVED, now=now)
+
+    def sweep(self, partition: Partition, update_id: str) -> None:
+        """Remove all files of a copy that is not visible, and record it."""
+        self.board.sweep(Update(partition, update_id, ()).path)
+        self.set_removed(partition, update_id)
 
     def set_withdrawn(self, partition: Partition, update_id: str) -> None:
         """Record that a copy is withdrawn, if the ledger has it. Its event is in the same transaction: so it is one.

@@ -47,7 +47,7 @@ def _remove(ends: CopyEnds, partition: Partition, update_id: str, holder: Update
     if not removal.remove(ends.board, partition, update_id, holder.partition if holder else None):
         return False
     ends.services.on_step("copy removed")
-    ends.set_state(partition, update_id, replicas.REMOVED)
+    ends.set_removed(partition, update_id)
     return True
 
 
@@ -56,5 +56,4 @@ def _sweep_unpublished(ends: CopyEnds, partition: Partition, kept: str) -> None:
     with ends.services.ledger.read() as connection:
         leftovers = replicas.unpublished_before(connection, ends.place.name, partition, kept)
     for each in leftovers:
-        ends.board.sweep(Update(partition, each, ()).path)
-        ends.set_state(partition, each, replicas.REMOVED)
+        ends.sweep(partition, each)

@@ -18,9 +18,9 @@ def with_current_etags(ends: CopyEnds, recorded: Update, copy: Replica) -> Updat
     the place has the good ones. Also raise NoValidUpdate, UpdateChanged, TurnLost, and the errors of the store.
     """
     current = read.named(ends.source_of(recorded.partition), recorded.partition, recorded.id)
-    changed = [file for file in current.files if file not in recorded.files]
     if {file.key for file in current.files} != {file.key for file in recorded.files}:
         raise UpdateChanged(f"{current.path} has other files at the source than those that were published.")
+    changed = [file for file in current.files if file not in recorded.files]
     if not changed:
         return current
     restored = {file.key.removeprefix(f"{current.path}/"): file for file in changed}

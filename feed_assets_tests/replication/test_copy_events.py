@@ -1,5 +1,7 @@
 """Write events of copies: one for each time that a copy is published or withdrawn, in a table of its own."""
 
+from functools import partial
+
 import pytest
 
 from feed_assets.ledger import event_store, updates
@@ -8,7 +10,18 @@ from feed_assets.replication.place_overview import notes
 from feed_assets.replication.transitions_read import forget_place
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.sync import sync
-from feed_assets_tests.replication.two_ends import AT_B, DAY, FILES, SALES, events_of, history, overwrite, repaired
+from feed_assets_tests.replication.two_ends import (
+    AT_B,
+    DAY,
+    FILES,
+    SALES,
+    Killed,
+    events_of,
+    history,
+    overwrite,
+    repaired,
+    stop,
+)
 from feed_assets_tests.support.own_updates import publish_own
 
 
@@ -80,19 +93,11 @@ def test_a_copy_that_is_withdrawn_valid_again_or_repaired_has_an_event_each_time
     assert events_of(ends.ledger) == [*expected, (newer.id, "OVERWRITE")]
 
 
-class Killed(BaseException):
-    """The end of a process in the middle of a copy."""
-
-
 @pytest.mark.parametrize("step", ["files recorded", "before the manifest", "manifest", "task done"])
 def test_a_killed_copy_has_its_event_once_and_not_before_its_manifest(ends, step):
     update = ends.publish(files=FILES)
 
-    def on_step(reached: str) -> None:
-        if reached == step:
-            raise Killed
-
-    ends.on_step = on_step
+    ends.on_step = partial(stop, at=step)
     with pytest.raises(Killed):
         ends.replicate()
     assert events_of(ends.ledger) == ([(update.id, "OVERWRITE")] if step == "task done" else [])

@@ -1,7 +1,6 @@
 """Copies and withdrawals that are cut, overtaken or not wanted any more end with what the source has, and say so."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -11,58 +10,12 @@ from feed_assets.ledger import place_copies
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update as update_table
 from feed_assets.replication import transitions_read
-from feed_assets.replication.turn import LASTS
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.sync import sync
-from feed_assets_tests.replication.two_ends import DAY, SALES, Ends, events_of, place_on, visible
+from feed_assets_tests.replication.two_ends import DAY, OTHER, SALES, Ends, Killed, events_of, place_on, visible
 from feed_assets_tests.support.own_updates import publish_own
 
-OTHER = {"part-0.csv": b"id\n7\n8\n", "part-1.csv": b"id\n9\n"}
 MANY = {f"part-{number}.csv": b"%d" % number for number in range(70)}
-
-
-class Killed(BaseException):
-    """The end of a process."""
-
-
-def nothing(_: str) -> None:
-    """Do nothing at a step."""
-
-
-def cut(ends: Ends, step: str, error: BaseException) -> None:
-    """Replicate until a step, which raises an error."""
-
-    def on_step(name: str) -> None:
-        if name == step:
-            raise error
-
-    ends.on_step = on_step
-    with suppress(Killed):
-        ends.replicate()
-    ends.on_step = nothing
-    ends.clock.pass_(minutes=10)
-
-
-def freeze(ends: Ends, step: str, meanwhile: Callable[[], None]) -> None:
-    """Replicate, and stand still at a step until another process has the turn and has done something."""
-    waits = [step]
-
-    def on_step(name: str) -> None:
-        if name in waits:
-            waits.clear()
-            ends.clock.pass_(seconds=2 * LASTS.total_seconds())
-            meanwhile()
-
-    ends.on_step = on_step
-    ends.replicate()
-    ends.on_step = nothing
-
-
-def rewrite(ends: Ends, update, files: dict[str, bytes]) -> None:
-    """Let the owner write an update again under its id."""
-    for name, content in files.items():
-        ends.source.put(f"{update.path}/{name}", content)
-    ends.source.put(f"{update.path}/_SUCCESS", str(len(files)).encode())
 
 
 def miss(ends: Ends, update, partition: Partition = DAY) -> None:
@@ -76,7 +29,7 @@ def test_an_update_that_is_valid_again_after_a_withdrawal_that_was_cut_is_copied
     update = ends.publish()
     ends.replicate()
     ends.invalidate(update)
-    cut(ends, step, error)
+    ends.stopped_at(step, error)
     revalidate(ends.services, DAY, update.id)
     ends.settle()
     assert visible(ends.place.board) == visible(ends.source) is not None
@@ -93,7 +46,7 @@ def test_a_frozen_process_that_withdraws_what_is_valid_again_loses_no_copy(ends,
         revalidate(ends.services, DAY, update.id)
         ends.replicate()
 
-    freeze(ends, step, meanwhile)
+    ends.stalled(step, meanwhile)
     ends.settle()
     assert visible(ends.place.board) == visible(ends.source) is not None
     assert events_of(ends.ledger)[-1] == (update.id, "OVERWRITE")
@@ -103,7 +56,7 @@ def test_a_frozen_process_that_withdraws_what_is_valid_again_loses_no_copy(ends,
 def test_an_older_update_that_was_written_again_does_not_hold_its_lane_with_what_was_copied(ends, state):
     update = ends.publish(files=MANY) if state == "partly copied" else ends.publish()
     if state == "partly copied":
-        cut(ends, "files recorded", Killed())
+        ends.stopped_at("files recorded")
     else:
         ends.replicate()
     if state == "missed":
@@ -112,7 +65,7 @@ def test_an_older_update_that_was_written_again_does_not_hold_its_lane_with_what
         ends.invalidate(update)
         ends.replicate()
         revalidate(ends.services, DAY, update.id)
-    rewrite(ends, update, dict.fromkeys(MANY, b"other") if state == "partly copied" else OTHER)
+    ends.rewrite(update, dict.fromkeys(MANY, b"other") if state == "partly copied" else OTHER)
     ends.publish(files={"new.csv": b"new"})
     ends.settle()
     assert visible(ends.place.board) == visible(ends.source) is not None
@@ -125,9 +78,9 @@ def test_a_copy_that_was_announced_and_is_withdrawn_is_announced_so_whatever_cam
     if state == "missed":
         miss(ends, update)
     else:
-        rewrite(ends, update, OTHER)
+        ends.rewrite(update, OTHER)
         sync(ends.source, ends.ledger, DAY, ends.clock())
-        cut(ends, "before the manifest", OSError("the store is away"))
+        ends.stopped_at("before the manifest", OSError("the store is away"))
     ends.invalidate(update)
     ends.settle()
     assert events_of(ends.ledger)[-1] == (update.id, "DELETE")
@@ -191,10 +144,10 @@ def test_a_copy_that_is_missed_while_tasks_of_others_are_made_gets_one_too(on_po
     miss(ends, first)
     make_task, waits = transitions_read._task, [second]
 
-    def make_meanwhile(*given):
+    def make_meanwhile(*arguments):
         if waits:
             miss(ends, waits.pop(), other)
-        return make_task(*given)
+        return make_task(*arguments)
 
     ends.place.board.delete([f"{second.path}/_SUCCESS"])
     monkeypatch.setattr(transitions_read, "_task", make_meanwhile)

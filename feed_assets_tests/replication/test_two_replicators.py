@@ -11,9 +11,7 @@ from feed_assets.replication import turn
 from feed_assets.replication.copy_ends import GUARD
 from feed_assets.replication.turn import LASTS, Turn
 from feed_assets.runs.sync import sync
-from feed_assets_tests.replication.two_ends import DAY, FILES, history, place_on, visible, wired
-
-OTHER = {"part-0.csv": b"id\n7\n8\n", "part-1.csv": b"id\n9\n"}
+from feed_assets_tests.replication.two_ends import DAY, FILES, OTHER, Killed, history, place_on, stop, visible, wired
 
 
 def test_one_process_at_a_time_copies_and_another_one_goes_on_after_it_died(ends):
@@ -46,41 +44,17 @@ def test_a_paused_place_gets_nothing_not_even_a_copy_in_progress(ends):
     assert visible(ends.place.board) == visible(ends.source)
 
 
-def stalled(ends, when: str, meanwhile) -> None:
-    """Replicate. At a step, let another process take over, and call `meanwhile` there; then go on without the turn."""
-    stalls = [when]
-
-    def on_step(step: str) -> None:
-        if step in stalls:
-            stalls.clear()
-            ends.clock.pass_(seconds=2 * LASTS.total_seconds())
-            meanwhile()
-
-    ends.on_step = on_step
-    ends.replicate()
-    ends.on_step = lambda _: None
-
-
-def killed_after(ends, step: str) -> None:
-    """Replicate in a process that is killed at a step."""
-    ends.on_step = lambda each: _stop(each, step)
-    with suppress(_Dead):
-        ends.replicate()
-    ends.on_step = lambda _: None
-    ends.clock.pass_(seconds=2 * LASTS.total_seconds())
-
-
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_a_process_without_its_turn_cannot_publish_what_was_withdrawn(ends, is_begun):
     update = ends.publish()
     if is_begun:  # Then the stalled attempt has a guard of its own, and removes no other one.
-        killed_after(ends, "file copied")
+        ends.stopped_at("file copied")
 
     def withdrawn() -> None:
         ends.invalidate(update)
         ends.replicate()
 
-    stalled(ends, "before the manifest", withdrawn)
+    ends.stalled("before the manifest", withdrawn)
 
     assert visible(ends.place.board) is None
     assert ends.place.board.get(f"{update.path}/_SUCCESS") == b"2", "it has put its manifest, which is wrong"
@@ -90,7 +64,7 @@ def test_a_process_without_its_turn_cannot_publish_what_was_withdrawn(ends, is_b
 
 def test_a_process_without_its_turn_puts_no_manifest(ends):
     ends.publish()
-    stalled(ends, "files recorded", Turn(ends.ledger, "b", ends.clock).take_or_raise)
+    ends.stalled("files recorded", Turn(ends.ledger, "b", ends.clock).take_or_raise)
     assert visible(ends.place.board) is None
     assert ends.settle().failed == 0
     assert visible(ends.place.board) == visible(ends.source)
@@ -103,7 +77,7 @@ def test_two_attempts_never_publish_a_mix_of_two_contents(ends, files, stops, is
     board, wire = wired(ends.place.board)
     ends.place, update, seen = place_on(board), ends.publish(), set[str]()
     if is_begun:
-        killed_after(ends, "file copied")
+        ends.stopped_at("file copied")
     whole = [None, (update.id, FILES), (update.id, dict(files))]
 
     def look(_step: str) -> None:
@@ -112,31 +86,20 @@ def test_two_attempts_never_publish_a_mix_of_two_contents(ends, files, stops, is
 
     def rewritten() -> None:
         """Let the source have other files under the id, and a second process copy them, as far as `stops`."""
-        for name, data in files.items():
-            ends.source.put(f"{update.path}/{name}", data)
-        ends.source.put(f"{update.path}/_SUCCESS", str(len(files)).encode())
+        ends.rewrite(update, files)
         sync(ends.source, ends.ledger, DAY, ends.clock())
-        ends.on_step = lambda step: look(step) or _stop(step, stops)
-        wire.before = lambda operation, key: _stop(key.rpartition("/")[2], stops) if operation == "put_chunks" else None
-        with suppress(_Dead):
+        ends.on_step = lambda step: look(step) or stop(step, stops)
+        wire.before = lambda operation, key: stop(key.rpartition("/")[2], stops) if operation == "put_chunks" else None
+        with suppress(Killed):
             ends.replicate()
         ends.on_step, wire.before = look, lambda *_: None
 
-    stalled(ends, "before the manifest", rewritten)
+    ends.stalled("before the manifest", rewritten)
     look("")
     ends.on_step = look
     ends.settle()
     assert visible(ends.place.board) == (update.id, dict(files))
     assert len(seen) > 1
-
-
-class _Dead(BaseException):
-    """The death of a process."""
-
-
-def _stop(step: str, stops: str | None) -> None:
-    if step == stops:
-        raise _Dead
 
 
 def test_without_the_guard_a_mix_is_published(ends, monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from feed_assets.replication.comparison import Difference, compare, feeds_of, re
 from feed_assets.replication.copy_ends import CopyEnds
 from feed_assets.replication.places import Place
 from feed_assets.replication.replicator import Replicated, replicate
-from feed_assets.replication.turn import Turn
+from feed_assets.replication.turn import LASTS, Turn
 from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync, sync_one
@@ -30,8 +31,19 @@ REJECTS = Feed.parse("shop/sales_rejects/v1.0")
 DAY = Partition(SALES, "2026-01-31")
 START = datetime(2026, 2, 1, 3, tzinfo=UTC)
 FILES = {"part-0.csv": b"id\n1\n", "part-1.csv": b"id\n2\n"}
+OTHER = {"part-0.csv": b"id\n7\n8\n", "part-1.csv": b"id\n9\n"}
 
 Content = dict[str, bytes]
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def stop(step: str, at: str | None, error: BaseException | None = None) -> None:
+    """Raise an error at one step: by default the end of the process."""
+    if step == at:
+        raise error or Killed
 
 
 class Clock:
@@ -77,6 +89,12 @@ class Ends:
         sync(self.source, self.ledger, partition, self.clock())
         return update
 
+    def rewrite(self, update: Update, files: Mapping[str, bytes]) -> None:
+        """Let the owner of an update write it again under its id, which the ledger does not know yet."""
+        for name, data in files.items():
+            self.source.put(f"{update.path}/{name}", data)
+        self.source.put(f"{update.path}/_SUCCESS", str(len(files)).encode())
+
     def invalidate(self, update: Update) -> None:
         write.invalidate(self.source, update.partition, update.id)
         sync_one(self.source, self.ledger, update.partition, update.id, self.clock())
@@ -86,6 +104,28 @@ class Ends:
 
     def replicate(self, place: Place | None = None) -> Replicated:
         return replicate(self.services, place or self.place)
+
+    def stalled(self, when: str, meanwhile: Callable[[], object]) -> None:
+        """Replicate. At a step, let another process take over, and call `meanwhile`; then go on without the turn."""
+        stalls = [when]
+
+        def on_step(step: str) -> None:
+            if step in stalls:
+                stalls.clear()
+                self.clock.pass_(seconds=2 * LASTS.total_seconds())
+                meanwhile()
+
+        self.on_step = on_step
+        self.replicate()
+        self.on_step = lambda _: None
+
+    def stopped_at(self, step: str, error: BaseException | None = None) -> None:
+        """Replicate until a step, where the process is killed, or gets an error."""
+        self.on_step = lambda each: stop(each, step, error)
+        with suppress(Killed):
+            self.replicate()
+        self.on_step = lambda _: None
+        self.clock.pass_(seconds=2 * LASTS.total_seconds())
 
     def settle(self, place: Place | None = None) -> Replicated:
         """Replicate until nothing waits, also for another try."""

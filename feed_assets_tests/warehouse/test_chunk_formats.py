@@ -116,7 +116,7 @@ def test_a_key_that_is_no_value_of_its_column_stops_the_table_in_either_format(l
 
 @pytest.mark.parametrize("url", ["postgresql", "duckdb"], indirect=True)
 def test_a_deleted_row_of_other_types_than_new_ones_stops_the_table_or_is_refused_in_either_format(loader):
-    """Nothing in Avro makes the types of Debezium's `before` and `after` equal."""
+    """Avro does not make the types of Debezium's `before` and `after` equal."""
     price = {"name": "price", "type": "long"}
     row = {"type": "record", "name": "Before", "fields": [ID, {**price, "type": "string"}]}
     old, new, *others = envelope(ID, price)
@@ -151,7 +151,7 @@ def _kept(schemas: Registry, schema: int, value: dict, *, lost: bool = False) ->
     """Return the content of the chunk that a connector writes of one message."""
     with TemporaryDirectory() as folder:
         board = Blackboard.open(Path(folder).as_uri())
-        chunking = Chunking(None, schemas, board)  # type: ignore[arg-type]
+        chunking = Chunking(None, schemas, board)
         writer = ChunkWriter(chunking, PartitionOfTopic("t", 0), Topic(key=("id",), format="parquet"), 0)
         assert [*writer.take(Message(0, None, avro.encoded(value, schemas.get(schema), schema), []))] == []
         if lost:
@@ -198,7 +198,7 @@ def test_each_column_without_a_fitting_type_is_parsed_once_more(monkeypatch):
     parsed = []
     columns = parquet_chunks._columns
     monkeypatch.setattr(
-        parquet_chunks, "_columns", lambda *given, **names: parsed.append(given) or columns(*given, **names)
+        parquet_chunks, "_columns", lambda *each, **names: parsed.append(each) or columns(*each, **names)
     )
     fields = [{"name": name, "type": "long"} for name in "abc"]
     content = parquet_chunks.written(b'"_offset","a","b","c"\n1,5,x,\\N\n2,6,"",7\n', {"fields": fields})

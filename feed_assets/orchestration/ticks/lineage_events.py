@@ -88,10 +88,8 @@ class RunEvents:
         feed = source_of_copies(each.partition.feed, context[DATA_CENTER])
         key = context["path"].removeprefix(f"{feed}/").rpartition("/")[0]  # The event of a batch has its partition.
         at = (Partition(feed, key), context[UPDATE_ID])
-        source, size = (
-            _name_on(context[REPLICA_OF], feed),
-            {"size": context.get("bytes"), "fileCount": context.get("files")},
-        )
+        source = _name_on(context[REPLICA_OF], feed)
+        size = {"size": context.get("bytes"), "fileCount": context.get("files")}
         return RunEvent(
             eventType=RunState.COMPLETE,
             eventTime=each.at.isoformat(),
