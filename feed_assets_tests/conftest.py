@@ -60,7 +60,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Keep Spark from tests that do not request `spark`: a process has one JVM, and its first user configures it."""
+    """Let each test read its own settings, and keep Spark from tests that do not request `spark`.
+
+    A process has one JVM, and its first user configures it.
+    """
+    settings.cache_clear()  # The cached settings may be another test's.
     asked = "spark" in getattr(item, "fixturenames", ())
     LazyPySparkResource._init_session = _START_SPARK if asked else _refuse_to_start_spark
     java_gateway.launch_gateway = _START_JAVA if asked else _refuse_to_start_spark
