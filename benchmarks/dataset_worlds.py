@@ -1,5 +1,6 @@
 """Worlds of many datasets: half of them made from five foreign feeds, each with its rejects, half from one of these."""
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -97,7 +98,7 @@ class World:
         rejects = [clean(each).replace("/v1.0", "_rejects/v1.0") for each in range(self.count // 2)]
         return [*map(raw, range(FOREIGN)), *(output for output, _ in self.edges), *rejects]
 
-    def fill(self, folder: Path) -> None:
+    def fill(self) -> None:
         """Write the rows that as many runs would have left, in bulk."""
         last = len(self.feeds) * len(self.days)
         heard = [
@@ -110,18 +111,14 @@ class World:
             connection.execute(logged())
             connection.execute(_consumed(self.edges, self.days))
             connection.execute(sa.insert(subscription), heard)
-        self._drop(folder)
         if self.ledger.engine.dialect.name == "postgresql":
             with self.ledger.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 connection.exec_driver_sql("VACUUM ANALYZE")
 
-    def _drop(self, folder: Path) -> None:
-        """Write files: a few foreign days, whose digest is the version read, and one shared tree for all datasets."""
-        for key in self.days:
-            _write(folder / "ours" / key / ID)
+    def drop(self, folder: Path) -> None:
+        """Write files: a few foreign days, whose digest is the version read, and all days of the datasets."""
         for feed in self.feeds[FOREIGN:]:
-            (folder / feed).parent.mkdir(parents=True)
-            (folder / feed).symlink_to(folder / "ours")
+            _write_days(folder / feed, self.days)
         for feed in map(raw, range(FOREIGN)):
             for key in self.days[-ON_BOARD:]:
                 partition = Partition(Feed.parse(feed), key)
@@ -175,6 +172,17 @@ def _write(path: Path) -> None:
     path.mkdir(parents=True)
     (path / "part-0.csv").write_bytes(b"n\n1\n")
     (path / "_SUCCESS").write_bytes(b"1")
+
+
+def _write_days(path: Path, days: Sequence[str]) -> None:
+    """Write an update of each day. The days share two files by hard links, which take no space."""
+    first, *others = (path / day / ID for day in days)
+    _write(first)
+    names = os.listdir(first)
+    for each in others:
+        os.makedirs(each)
+        for name in names:
+            os.link(first / name, each / name)
 
 
 def _never() -> bool:
