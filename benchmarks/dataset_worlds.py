@@ -1,6 +1,5 @@
 """Worlds of many datasets: half of them made from five foreign feeds, each with its rejects, half from one of these."""
 
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -178,11 +177,11 @@ def _write_days(path: Path, days: Sequence[str]) -> None:
     """Write an update of each day. The days share two files by hard links, which take no space."""
     first, *others = (path / day / ID for day in days)
     _write(first)
-    names = os.listdir(first)
+    files = [*first.iterdir()]
     for each in others:
-        os.makedirs(each)
-        for name in names:
-            os.link(first / name, each / name)
+        each.mkdir(parents=True)
+        for file in files:
+            (each / file.name).hardlink_to(file)
 
 
 def _never() -> bool:
