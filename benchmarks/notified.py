@@ -19,7 +19,7 @@ from feed_assets.core.feeds import MANIFEST
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import due
 from feed_assets.orchestration.decide.run_blocks import named_by
-from feed_assets.orchestration.ticks.sensors import FEEDS
+from feed_assets.orchestration.ticks.steps import FEEDS
 from feed_assets.orchestration.ticks.tick import evaluate
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from feed_assets import with_automation
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
-from feed_assets.orchestration.location import with_automation
 
 
 @dg.definitions

@@ -10,6 +10,13 @@ SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(minutes=5)
 """Shortest and longest pause between two requests of a partition, while no run of the partition begins."""
 
 
+PRIORITY = {"dagster/priority": "10"}
+"""The priority tag of runs that build new partitions. Runs of history and backfills have 0, Dagster's default.
+
+The tags of a backfill may set another priority.
+"""
+
+
 def run_key(verdict: Verdict, changed: int, requested: int) -> str:
     """Return the key of a run request: consumer, partition, input updates, published update and request number.
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import check_installed
-from feed_assets.orchestration.decide.requests import has_unfinished
+from feed_assets.orchestration.decide.unfinished_runs import has_unfinished
 from feed_assets.orchestration.declare.declarations import Declaration
 from feed_assets.orchestration.declare.topic_tables import declared_topics
 from feed_assets.settings import settings

@@ -18,7 +18,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.overlapping_windows import windows_within
-from feed_assets.orchestration.decide.requests import has_unfinished
+from feed_assets.orchestration.decide.unfinished_runs import has_unfinished
 from feed_assets.orchestration.declare.declarations import Dataset, Declaration
 from feed_assets.orchestration.execute.makers import maker_of
 from feed_assets.orchestration.ticks.tick import PROBLEM, graph_of

@@ -22,7 +22,7 @@ from feed_assets.core.isolation import failing_alone
 from feed_assets.deliveries import delivery_alerts, outbox, owners
 from feed_assets.deliveries.sender import deliver, fill
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.orchestration.decide.requests import has_unfinished
+from feed_assets.orchestration.decide.unfinished_runs import has_unfinished
 from feed_assets.orchestration.ticks.change_events import event_of
 from feed_assets.orchestration.ticks.tick import PROBLEM, Budget, graph_of, location_of
 from feed_assets.settings import settings

@@ -8,11 +8,9 @@ from typing import Any
 import dagster as dg
 from dagster import _record
 
+from feed_assets.core.launching import PRIORITY
 from feed_assets.core.typed import typed
-from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.catch_up_job import catch_up_jobs, catch_up_sensors
-from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import (
@@ -25,10 +23,8 @@ from feed_assets.orchestration.declare.declarations import (
 from feed_assets.orchestration.declare.on_change import subscriptions_of
 from feed_assets.orchestration.declare.versions import with_versions
 from feed_assets.orchestration.prune_jobs import prune_jobs, prune_ledger_job
-from feed_assets.orchestration.ticks.orphan_sensor import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
-from feed_assets.orchestration.ticks.watch import watch_checks
-from feed_assets.runs.services import utc_now
+from feed_assets.orchestration.ticks.watch_checks import watch_checks
 from feed_assets.settings import has_data_centers, settings
 
 _records: Any = _record  # it has no types
@@ -70,6 +66,11 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
         This does not change how the UI shows the evaluations of conditions.
         """
         if context.repository_def and run_requests:
+            from feed_assets.ledger.database import open_ledger  # Declaring needs no ledger.
+            from feed_assets.orchestration.decide.graph import Graph
+            from feed_assets.orchestration.decide.requests import joined
+            from feed_assets.runs.services import utc_now
+
             graph = Graph(context.repository_def.asset_graph)
             with dg.partition_loading_context(dynamic_partitions_store=context.instance):
                 run_requests = joined(graph, open_ledger(settings().ledger), run_requests, utc_now())
@@ -98,7 +99,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     assets = with_versions(agreed(definitions))
     declared = declarations_of(assets)
     refuse_others_places(declared)
-    sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
+    sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets)]
     checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), prune_ledger_job(), *catch_up_jobs(declared)]
     if any(isinstance(each, Dataset) and each.compact for each in declared):  # Import the module only if needed.
         from feed_assets.orchestration.compact_job import compact_job, compact_sensor

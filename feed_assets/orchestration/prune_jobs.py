@@ -1,6 +1,7 @@
 """The jobs `prune` and `prune_ledger`, which remove expired data if `apply` is set."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
@@ -8,11 +9,11 @@ from pydantic import Field
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
-from feed_assets.ledger.old_rows import lines_of, prune_log
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, StateTable
-from feed_assets.runs.prune import prune_feed
-from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.runs.services import Services
 
 
 class Prune(dg.Config):
@@ -39,6 +40,9 @@ def prune_ledger_job() -> dg.JobDefinition:
     @dg.op(name="prune_old_rows")
     def prune_old_rows(context: dg.OpExecutionContext, config: Prune) -> None:
         """Remove old rows of the ledger that nobody needs."""
+        from feed_assets.ledger.old_rows import lines_of, prune_log  # Declaring needs no ledger.
+        from feed_assets.runs.services import Services
+
         days, report_days = settings().log_days, settings().state_report_days
         services = Services.of(settings())
         pruned = prune_log(services.ledger, services.now(), days, report_days, apply=config.apply)
@@ -54,6 +58,8 @@ def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
     @dg.op(name="prune_feeds")
     def prune_feeds(context: dg.OpExecutionContext, config: Prune) -> None:
         """Prune each feed. If a feed cannot be pruned, continue with the others."""
+        from feed_assets.runs.services import Services
+
         services = Services.of(settings())
         failed = [
             feed for feed, policy in policies.items() if not _prune(context, services, feed, policy, config.apply)
@@ -66,7 +72,9 @@ def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
     return dg.JobDefinition(graph_def=graph, description=described)
 
 
-def _prune(context: dg.OpExecutionContext, services: Services, feed: Feed, policy: Retention, apply: bool) -> bool:
+def _prune(context: dg.OpExecutionContext, services: "Services", feed: Feed, policy: Retention, apply: bool) -> bool:
+    from feed_assets.runs.prune import prune_feed
+
     gone = 0
     try:
         for pruned in prune_feed(services, feed, policy, apply=apply):

@@ -13,7 +13,7 @@ from pydantic import Field
 from feed_assets.core.feeds import Feed
 from feed_assets.core.isolation import failing_alone
 from feed_assets.ledger import alerts
-from feed_assets.orchestration.decide.requests import has_unfinished
+from feed_assets.orchestration.decide.unfinished_runs import has_unfinished
 from feed_assets.orchestration.ticks.tick import PROBLEM
 from feed_assets.replication import place_looks, place_overview, replica_tasks, turn
 from feed_assets.replication.places import open_place

@@ -28,8 +28,9 @@ from feed_assets.ledger.resource_queue import LOOK_AGAIN
 from feed_assets.orchestration.catch_up_job import CATCH_UP
 from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.requests import UNFINISHED, joined
+from feed_assets.orchestration.decide.requests import joined
 from feed_assets.orchestration.decide.resource_requests import in_one_process
+from feed_assets.orchestration.decide.unfinished_runs import UNFINISHED
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.execute.makers import DRIVER, refuse_what_is_missing, will_start_spark

@@ -16,9 +16,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import check_installed
 from feed_assets.settings import expand
 from feed_assets.sources.contract import Reader
-from feed_assets.sources.event_files import FileEvents
 from feed_assets.sources.event_rows import Columns
-from feed_assets.sources.sql import SqlEvents
 
 BoardNamed = Callable[[str | None], Blackboard]
 """A function that returns the blackboard with the given name, or our own blackboard for None."""
@@ -50,6 +48,8 @@ class SqlTable:
 
     def reader(self, _board: BoardNamed) -> Reader:
         """Return the reader of the write events in this SQL table."""
+        from feed_assets.sources.sql import SqlEvents  # SQLAlchemy takes long to load.
+
         url, where = expand(self.url), self.where
         return SqlEvents(url, self.table, self.columns, order_by=self.order_by, where=where, schema=self.schema)
 
@@ -76,6 +76,8 @@ class EventFiles:
 
     def reader(self, board: BoardNamed) -> Reader:
         """Return the reader of the write events in these files."""
+        from feed_assets.sources.event_files import FileEvents
+
         return FileEvents(board(self.blackboard), self.prefix, self.format, self.columns)
 
 

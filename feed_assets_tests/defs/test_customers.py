@@ -8,11 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets import Operation
+from feed_assets.cli.demo.crm import Crm, Visit, visits
 from feed_assets.core.events import Recorded, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.definitions import defs
 from feed_assets.defs.retail import sample
-from feed_assets.defs.retail.crm import Crm, Visit, visits
 from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.feeds import read
 from feed_assets.ledger import event_store

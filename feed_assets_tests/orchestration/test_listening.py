@@ -7,8 +7,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import log
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.ticks.sensors import FEEDS, WATCHES
-from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER, REPORT_EVENTS
+from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER, FEEDS, REPORT_EVENTS, WATCHES
 from feed_assets.orchestration.ticks.tick import (
     LISTEN_SECONDS,
     LISTENERS,

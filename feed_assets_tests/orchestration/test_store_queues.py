@@ -12,8 +12,7 @@ from feed_assets.feeds.queues import Queue
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
-from feed_assets.orchestration.ticks.sensors import FEEDS
-from feed_assets.orchestration.ticks.steps import DISCOVER, NOTIFIED
+from feed_assets.orchestration.ticks.steps import DISCOVER, FEEDS, NOTIFIED
 from feed_assets.orchestration.ticks.tick import LISTEN_SECONDS, REST_SECONDS, Listening, Step
 from feed_assets.runs import notified_partitions
 from feed_assets.runs.services import utc_now

@@ -9,7 +9,7 @@ import dagster as dg
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.opened import open_board
-from feed_assets.orchestration.decide.requests import UNFINISHED
+from feed_assets.orchestration.decide.unfinished_runs import UNFINISHED
 from feed_assets.settings import settings
 from feed_assets_tests.soak.project import RAW
 from feed_assets_tests.support.progress import print_progress

@@ -14,7 +14,7 @@ from feed_assets.home import home
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, update
-from feed_assets.orchestration.decide.requests import UNFINISHED
+from feed_assets.orchestration.decide.unfinished_runs import UNFINISHED
 from feed_assets.settings import settings
 from feed_assets_tests.soak.project import BOTH, KEYS, READS
 

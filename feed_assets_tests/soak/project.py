@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.ticks.sensors import FEEDS
+from feed_assets.orchestration.ticks.steps import FEEDS
 from feed_assets.orchestration.ticks.tick import evaluate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings

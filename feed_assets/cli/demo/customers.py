@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from feed_assets import Operation
+from feed_assets.cli.demo.crm import Crm, Visit, visits
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.events import decode
 from feed_assets.core.feeds import Feed
-from feed_assets.defs.retail.crm import Crm, Visit, visits
 from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.ledger import increment_base, updates
 

@@ -14,13 +14,13 @@ import sqlalchemy as sa
 import typer
 from pydantic import SecretStr
 
+from feed_assets.cli.demo.crm import Crm
 from feed_assets.cli.loaded_location import open_services
 from feed_assets.cli.run_output import sentence
 from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
-from feed_assets.defs.retail.crm import Crm
 from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.feeds import read, write
 from feed_assets.home import home, make_home

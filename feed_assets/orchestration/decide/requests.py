@@ -9,7 +9,7 @@ import dagster as dg
 
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
-from feed_assets.core.launching import run_key
+from feed_assets.core.launching import PRIORITY, run_key
 from feed_assets.core.message_words import shortened
 from feed_assets.core.plans import choose
 from feed_assets.core.propagation import Due
@@ -24,12 +24,7 @@ from feed_assets.orchestration.decide.request_budget import in_turn, is_history,
 from feed_assets.orchestration.decide.resource_requests import ALLOCATION, claimed, in_queue_order, target_tags
 from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
-
-PRIORITY = {"dagster/priority": "10"}
-"""The priority tag of runs that build new partitions. Runs of history and backfills have 0, Dagster's default.
-
-The tags of a backfill may set another priority.
-"""
+from feed_assets.orchestration.decide.unfinished_runs import UNFINISHED
 
 WHY = "feed_assets/why"
 """The run tag with the reason of the verdict that requested the run."""
@@ -39,16 +34,6 @@ NAMED = 3
 
 If there are more, the tags also have the number of the unnamed ones.
 """
-
-WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
-
-
-def has_unfinished(instance: dg.DagsterInstance, job: str, tag: str, value: str) -> bool:
-    """Return whether a run of a job with this tag waits or is in progress."""
-    runs_of_job = dg.RunsFilter(job_name=job, tags={tag: value}, statuses=UNFINISHED)
-    return bool(instance.get_runs(runs_of_job, limit=1))
-
 
 Found = Sequence[tuple[DueOutput, Verdict]]
 

@@ -29,7 +29,6 @@ from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.input_specs import Input, page_of
 from feed_assets.orchestration.declare.partitions import extent_of
 from feed_assets.orchestration.execute.build_events import Result, failed_checks, materialized, standing
-from feed_assets.orchestration.execute.declared_recipes import RECIPES
 from feed_assets.orchestration.execute.duration_chart import durations_metadata
 from feed_assets.orchestration.execute.joint_run import Many
 from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of, uses_spark
@@ -56,24 +55,26 @@ AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagste
 """Tags of runs that nobody requested by hand."""
 
 
-def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
-    """Return the function that Dagster calls in each run of a dataset: it builds the partitions that the run names."""
+def run_dataset(
+    recipe: Recipe,
+    read: Mapping[str, Input],
+    specs: Sequence[dg.AssetSpec],
+    *,
+    context: dg.AssetExecutionContext,
+    config: RunConfig,
+) -> Iterator[Any]:
+    """Build the partitions that a run of a dataset names, and yield Dagster's results."""
     other_assets = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
-
-    def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
-        own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed the specs.
-        assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
-        graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
-        patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
-        with run_target(RunPartitions(graph, node, context, config.updates), patience) as target:
-            body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
-            if node.partitions_def is not None and context.has_partition_key_range:
-                yield from body.build_many(config)
-            else:
-                yield from body.build_one(config)
-
-    RECIPES[run] = recipe
-    return run
+    own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed the specs.
+    assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
+    graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
+    patience, node = patience_of(context, interrupted), graph.node(recipe.feed)
+    with run_target(RunPartitions(graph, node, context, config.updates), patience) as target:
+        body = _Body(recipe, graph, context, interrupted, patience=patience, target=target)
+        if node.partitions_def is not None and context.has_partition_key_range:
+            yield from body.build_many(config)
+        else:
+            yield from body.build_one(config)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`@feed_asset`: it declares a plain function from DataFrames to a DataFrame as an asset with a File Feed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from feed_assets.core.sub_partitions import Regions
 from feed_assets.core.typed import typed, typed_with
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.decide.automation import late_rerun
+from feed_assets.orchestration.decide.run_config import RunConfig
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.cadences import check_cadence
 from feed_assets.orchestration.declare.datasets import (
@@ -42,7 +43,7 @@ from feed_assets.orchestration.declare.partitions import Partitions, times_of
 from feed_assets.orchestration.declare.place_checks import check_places
 from feed_assets.orchestration.declare.presentation import INSTEAD, Kinds, Presentation
 from feed_assets.orchestration.declare.resolved import check_late, resolve
-from feed_assets.orchestration.execute.asset_function import body_of
+from feed_assets.orchestration.execute.declared_recipes import RECIPES
 from feed_assets.runs.checks import Checks
 from feed_assets.runs.recipe import Recipe
 from feed_assets.settings import Declaring
@@ -246,7 +247,20 @@ def assets_of(
         can_subset=True,
         backfill_policy=_backfill_policy(recipe, declared.at) if partitions_def else None,
         pool=pool,
-    )(body_of(recipe, read, partitioned))
+    )(_body_of(recipe, read, partitioned))
+
+
+def _body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
+    """Return the function that Dagster calls in each run of a dataset."""
+
+    def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
+        # Imported here: a process that only loads declarations needs no ledger, and half of our modules.
+        from feed_assets.orchestration.execute.asset_function import run_dataset
+
+        yield from run_dataset(recipe, read, specs, context=context, config=config)
+
+    RECIPES[run] = recipe
+    return run
 
 
 def _backfill_policy(recipe: Recipe, at: At) -> dg.BackfillPolicy | None:

@@ -38,7 +38,11 @@ READY, GO = b"ready", b"go"
 MESSAGE_BYTES = 200_000
 """Greatest length of a message, near the limit of Linux."""
 
-NEEDED_BY_RUNS = ("feed_assets.runs.build", "feed_assets.runs.spark_maker", "feed_assets.spark.session")
+NEEDED_BY_RUNS = (
+    "feed_assets.orchestration.execute.asset_function",
+    "feed_assets.runs.spark_maker",
+    "feed_assets.spark.session",
+)
 NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
 """Modules that runs import lazily. The parent imports them, so that its forks need not.
 

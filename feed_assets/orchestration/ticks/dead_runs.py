@@ -18,8 +18,8 @@ import psutil
 
 from feed_assets.ledger import allocations
 from feed_assets.ledger.database import Ledger
-from feed_assets.orchestration.decide.requests import UNFINISHED, WITH_PROCESS
 from feed_assets.orchestration.decide.resource_requests import targets
+from feed_assets.orchestration.decide.unfinished_runs import UNFINISHED, WITH_PROCESS
 from feed_assets.orchestration.execute.makers import DRIVER
 from feed_assets.orchestration.execute.patience import has_ended
 from feed_assets.orchestration.ticks.run_lock import is_let_go

@@ -73,21 +73,6 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(_message(swept, pruned, rotten, scratch))
 
 
-orphans_sensor = dg.SensorDefinition(
-    name="orphans",
-    evaluation_fn=sweep_orphans,
-    minimum_interval_seconds=300,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    asset_selection=dg.AssetSelection.all(),
-    description=(
-        "Once an hour: removes day-old leftovers of dead and refused attempts on the blackboard, old claims, and "
-        "scratch files of killed Spark processes; opens alerts for undeclared feeds and partitions. Once a day: "
-        "removes old rows of the ledger, and searches some newest updates for bit rot. Requests nothing; a tick's "
-        "message lists what was done."
-    ),
-)
-
-
 def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> PrunedLog | None:
     """Prune the ledger until the time is over, from where the last tick stopped.
 

@@ -4,20 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets import alerts as channels
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.markdown import without_links
 from feed_assets.core.message_words import first_line
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
 from feed_assets.core.readiness import State
 from feed_assets.deliveries import delivery_alerts
 from feed_assets.ledger import alerts, due, due_counts, event_store, pauses, quality
-from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
+from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
 from feed_assets.ledger.quality import CheckState
 from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.decisions import due_of
@@ -29,13 +27,6 @@ from feed_assets.orchestration.declare.declarations import (
     NO_DEAD_LETTERS,
     ON_TIME,
     PROPAGATION,
-    STALE,
-    Dataset,
-    EventTable,
-    Foreign,
-    Rejects,
-    StateTable,
-    declaration_of,
 )
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.overdue import by_events_alone, late, with_cadence
@@ -196,28 +187,6 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
     return {feed: [*mine.values()] for feed, mine in by_consumer.items()}
 
 
-def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
-    """Return the unpartitioned checks of tables and datasets. The sensor `watch` reports their results."""
-    declared = [(spec.key, declaration) for spec in specs if (declaration := declaration_of(spec))]
-    keys, declarations = {each.feed: key for key, each in declared}, [each for _, each in declared]
-    expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and _is_expected(each)]
-    datasets = [each for each in declarations if isinstance(each, Dataset)]
-    named = [(each.feed, ON_TIME) for each in expected]
-    tables = [each for each in declarations if isinstance(each, EventTable)]
-    named += [(each.feed, CAUGHT_UP) for each in tables if each.lag]
-    named += [(each.feed, NO_DEAD_LETTERS) for each in tables if each.topic]
-    named += [(each.feed, LOADED) for each in tables if each.loaded]
-    named += [(each.feed, PROPAGATION) for each in datasets if each.by_events]
-    named += [(each.feed, STALE) for each in datasets]
-    return [_check(keys[feed], feed, name) for feed, name in named]
-
-
-def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
-    """Return whether a declaration says when data are expected."""
-    has_deadline = isinstance(declared, Dataset) and declared.wait is not None and declared.wait.deadline is not None
-    return declared.cadence is not None or has_deadline
-
-
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Record open alerts and stale partitions as results of the checks that no run evaluates.
 
@@ -245,31 +214,6 @@ def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 def _state(reasons: Sequence[str]) -> CheckState:
     return CheckState(quality.WARNED, "; ".join(reasons)) if reasons else CheckState(quality.PASSED, None)
-
-
-_SAID = {
-    CAUGHT_UP: "The table's messages are consumed as fast as they arrive.",
-    LOADED: "The table is loaded completely.",
-    NO_DEAD_LETTERS: "All messages of the topic are records, or its dead letters have been handled.",
-    ON_TIME: "The partitions or events arrive when they are expected.",
-    PROPAGATION: "No update is stuck on its way to the dataset.",
-    STALE: "The built partitions are up to date.",
-}
-
-
-def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=key, name=name, description=_SAID[name])
-    def check() -> dg.AssetCheckResult:
-        with open_ledger(settings().ledger).read() as connection:
-            state = quality.check_states(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
-        reason = state.reason if state else "The sensor 'watch' has reported no result yet."
-        return dg.AssetCheckResult(
-            passed=state is None or state.state == quality.PASSED,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=without_links(reason) if reason else None,
-        )
-
-    return check
 
 
 _ALERTS = {ON_TIME: LATE, CAUGHT_UP: BEHIND, NO_DEAD_LETTERS: DEAD_LETTERS, LOADED: NOT_LOADED}
