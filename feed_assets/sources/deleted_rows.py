@@ -1,8 +1,8 @@
 """The rows of a table of deletes, read from its database."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -12,36 +12,35 @@ from feed_assets.settings import expand
 from feed_assets.sources.databases import columns_of, reading
 from feed_assets.sources.event_rows import as_marker
 
-if TYPE_CHECKING:
-    from feed_assets.sources.deletes import DeletesTable
-
 _ROWS_PER_READ = 10_000
 
 
-def deleted_rows(deletes: "DeletesTable", start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
+def deleted_rows(
+    url: str, table: str, schema: str | None, *, key: Sequence[str], deleted_at: str, start: str | None, end: str
+) -> Iterator[tuple[Any, ...]]:
     """Yield the keys that were deleted after marker `start`, up to `end`, each followed by the time of its delete."""
-    names = (deletes.key,) if isinstance(deletes.key, str) else deletes.key
-    with reading(expand(deletes.url), None) as connection:  # Only runs read this table, so there is no time limit.
-        column_types = columns_of(connection, deletes.table, deletes.schema, (*names, deletes.deleted_at))
-        columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (deletes.deleted_at, *names)]
-        query = sa.select(*columns).select_from(sa.table(deletes.table, schema=deletes.schema))
-        kind = None if _keeps_texts(connection, column_types[deletes.deleted_at]) else column_types[deletes.deleted_at]
+    with reading(expand(url), None) as connection:  # Only runs read this table, so there is no time limit.
+        column_types = columns_of(connection, table, schema, (*key, deleted_at))
+        columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (deleted_at, *key)]
+        query = sa.select(*columns).select_from(sa.table(table, schema=schema))
+        kind = None if _keeps_texts(connection, column_types[deleted_at]) else column_types[deleted_at]
         query = query.where(columns[0].is_not(None), *_range(columns[0], kind, start, end))
         with connection.execution_options(yield_per=_ROWS_PER_READ).execute(query) as rows:
-            for moment, *key in rows:
-                if (start or "") < (marker := _marker(deletes, moment, end)) <= end:
-                    yield *key, decode(marker)
+            for moment, *values in rows:
+                marker = _marker(f"{table}: column {deleted_at}", moment, end)
+                if (start or "") < marker <= end:
+                    yield *values, decode(marker)
 
 
-def _marker(deletes: "DeletesTable", value: object, end: str) -> str:
+def _marker(column: str, value: object, end: str) -> str:
     try:
         marker = as_marker(value)
     except InvalidEvent as error:
-        raise SourceUnavailable(f"{deletes.table}: column {deletes.deleted_at}: {error} Correct the row.") from None
+        raise SourceUnavailable(f"{column}: {error} Correct the row.") from None
     if isinstance(marker, int) != isinstance(decode(end), int):
         raise SourceUnavailable(
-            f"{deletes.table}: column {deletes.deleted_at} has {value!r}: expected markers of the same kind as in the "
-            f"table with the deleted rows, such as {decode(end)}."
+            f"{column} has {value!r}: expected markers of the same kind as in the table with the deleted rows, such as "
+            f"{decode(end)}."
         )
     return encode(marker)
 

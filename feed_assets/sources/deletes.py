@@ -49,4 +49,7 @@ class DeletesTable:
         """Return the keys like `read`, each followed by the time of its delete: a moment in UTC, or a whole number."""
         from feed_assets.sources.deleted_rows import deleted_rows  # SQLAlchemy takes long to load.
 
-        return deleted_rows(self, start, end)
+        key = (self.key,) if isinstance(self.key, str) else self.key
+        return deleted_rows(
+            self.url, self.table, self.schema, key=key, deleted_at=self.deleted_at, start=start, end=end
+        )

@@ -14,7 +14,6 @@ from feed_assets.orchestration.ticks.publishing import publish_events
 from feed_assets.orchestration.ticks.pull_step import pull_files
 from feed_assets.orchestration.ticks.reported_waits import tell_waits
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
-from feed_assets.orchestration.ticks.sensors import SensorKind
 from feed_assets.orchestration.ticks.store_queues import hear_stores
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick, location_of
 from feed_assets.orchestration.ticks.topic_checks import new_partitions, watch_topics
@@ -166,5 +165,5 @@ FEEDS = (FINISH, DECLARE, NOTIFIED, DISCOVER, COUNT, FAN_OUT, DECIDE, REPORT_UPD
 EVENTS = (EXTEND, INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST, TELL_WAITS)
 PULLS = (PULL,)
 WATCHES = (SINK, TOPICS, FOLD, WATCH, REPORT_CHECKS)
-STEPS: dict[SensorKind, tuple[Step, ...]] = {"feeds": FEEDS, "events": EVENTS, "pull": PULLS, "watch": WATCHES}
+STEPS = {"feeds": FEEDS, "events": EVENTS, "pull": PULLS, "watch": WATCHES}
 """The steps of the sensors of each kind."""
