@@ -23,6 +23,15 @@ MOST_PARTS = 50
 
 _MICROS = 1_000_000
 
+_EARLIEST, _LATEST = -62_135_596_800 * _MICROS, 253_402_300_800 * _MICROS - 1
+"""The first and the last moment of Python's years, 1 to 9999, in microseconds since 1970."""
+
+
+def countable(event_time: str) -> Column:
+    """Return an event time. It is NULL outside of Python's years, so one record of the year 10000 stops no run."""
+    moment = column(event_time)
+    return sf.when(sf.unix_micros(moment).between(_EARLIEST, _LATEST), moment)
+
 
 @dataclass(frozen=True)
 class Counting:
@@ -42,7 +51,7 @@ class Counting:
         more than a maximum number. Windows are numbered modulo this maximum. So Spark only merges counts of the same
         window from several tasks.
         """
-        position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
+        position = sf.pmod(sf.unix_seconds(countable(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
         if part is not None:
             number = number + part * sf.lit(SPAN)
@@ -50,7 +59,7 @@ class Counting:
 
     def by_part(self, part: Column, parts: int) -> dict[str, Column]:
         """Return the aggregates for `exact_by_part`, by the names of its arguments."""
-        micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
+        micros = sf.when(part.isNotNull(), sf.unix_micros(countable(self.event_time)))
         aggregates = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
         return {name: each.alias(name) for name, each in aggregates.items()}
 
@@ -81,7 +90,7 @@ class Counting:
 
     def counted(self, frame: DataFrame, key: Column) -> dict[str, Counts]:
         """Return the number of rows per window for each value of `key`, in a separate job."""
-        seconds = sf.unix_seconds(column(self.event_time))
+        seconds = sf.unix_seconds(countable(self.event_time))
         start = seconds - sf.pmod(seconds, sf.lit(self._seconds))
         rows = frame.groupBy(key.alias("key"), start.alias("start")).count().where("start is not null").collect()
         counts_by_key: dict[str, list[tuple[int, int]]] = {}

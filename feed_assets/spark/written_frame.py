@@ -21,10 +21,10 @@ from feed_assets.feeds.write import listed
 from feed_assets.spark.checksums import WRITTEN
 from feed_assets.spark.digest import digest, parts
 from feed_assets.spark.input_frames import read_own
-from feed_assets.spark.parse import SCHEMAS, column
+from feed_assets.spark.parse import SCHEMAS
 from feed_assets.spark.preview import SHOWN, first_rows, markdown, with_shown
 from feed_assets.spark.urls import spark_path
-from feed_assets.spark.window_counts import Counting
+from feed_assets.spark.window_counts import Counting, countable
 
 _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.-]c[0-9]+\.[a-z0-9.]*parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -161,7 +161,7 @@ def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
         raise InvalidDefinition(
             f"event time {event_time!r} is not a timestamp column of {schema.simpleString()}: name one, or omit it."
         )
-    micros = sf.unix_micros(column(event_time))
+    micros = sf.unix_micros(countable(event_time))
     return {"_first": sf.min(micros), "_last": sf.max(micros)}
 
 

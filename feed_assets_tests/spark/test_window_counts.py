@@ -104,3 +104,15 @@ def test_windows_up_to_the_limit_are_counted_in_passing_for_any_tasks(spark, loc
     found: list[Counts | None] = []
     assert jobs_of(spark, lambda: found.append(counted(spark, local_board, frame))) == 1
     assert found[0] == tuple((at("2019-11-24 00:00") + FIVE * each, 6) for each in range(SPAN))
+
+
+@pytest.mark.parametrize("far", ["-719163 days", "2932897 days"])
+def test_a_time_outside_of_pythons_years_is_not_counted_and_stops_no_run(spark, local_board, far):
+    """JSON can have such times, too: 0000-01-01T00:00:00Z, and 9999-12-31T23:59:59-18:00."""
+    moments = spark.sql(f"SELECT timestamp'1970-01-01 00:00:00' + make_interval(0, 0, 0, {far.split()[0]}) AS at")
+    for frame in (moments, moments.unionAll(rows_at(spark, "2019-11-24 15:55:00"))):
+        written = write(frame, local_board, SHOWN, next(_IDS), event_time="at", counting=COUNTING)
+        expected = [at("2019-11-24 15:55")] * (written.records - 1)
+        assert written.windows == tuple((each, 1) for each in expected)
+        assert [each for each in (written.first, written.last) if each] == expected * 2
+        assert COUNTING.counted(frame.coalesce(1), sf.lit("")).get("", ()) == written.windows
