@@ -75,6 +75,9 @@ def version_shown(version: str) -> str:
     return version.lstrip("0") or "0" if version.isdigit() else version
 
 
+_KEY_LENGTH = len("YYYY-MM-DD-HH:MM")
+
+
 def key_of(start: datetime) -> str:
     """Return a window's key: its start in UTC, such as `2026-01-01-15:00`."""
     return _key_in_utc(start.astimezone(UTC))
@@ -83,7 +86,7 @@ def key_of(start: datetime) -> str:
 @lru_cache(maxsize=16_384)  # Many reports of a batch name the same windows.
 def _key_in_utc(start: datetime) -> str:
     """Return the key of a start in UTC. In other zones, the two moments of a repeated hour would share a cache key."""
-    return start.strftime("%Y-%m-%d-%H:%M")
+    return start.strftime("%Y-%m-%d-%H:%M").zfill(_KEY_LENGTH)
 
 
 def text_of(windows: Iterable[tuple[datetime, int]]) -> str:
@@ -97,7 +100,11 @@ def windows_of(counts: str) -> dict[datetime, int]:
 
 
 def start_at(key: str) -> datetime:
-    """Return the start of a window (UTC) from its key, such as `2026-01-01-15:00`. `key_of` makes such keys."""
+    """Return the start of a window (UTC) from its key, such as `2026-01-01-15:00`. `key_of` makes such keys.
+
+    An older version wrote a year before 1000 without zeros.
+    """
+    key = key.zfill(_KEY_LENGTH)
     return datetime.fromisoformat(f"{key[:10]}T{key[11:]}").replace(tzinfo=UTC)
 
 

@@ -29,6 +29,7 @@ from feed_assets_tests.support.statement_counter import counted_statements as as
 
 DAY = datetime(2019, 11, 24, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+FAR = ((datetime(1, 1, 1, tzinfo=UTC), 1), (datetime(9999, 12, 31, 23, 55, tzinfo=UTC), 1))
 HOURLY = Tracked.of(Completeness(grains=("hour", "day")))
 FIRST, SECOND, THIRD = "20191125.000001", "20191125.000002", "20191125.000003"
 RUNS = (f"run-{number}" for number in numbers())
@@ -90,12 +91,13 @@ def position(ledger, feed=EFFECT.feed):
 
 
 def test_partition_counts_the_records_of_its_newest_update(ledger):
-    build(ledger, FIRST, hours(10, 20))
+    build(ledger, FIRST, (*hours(10, 20), *FAR))
     assert counted(ledger)
     assert parts(ledger) == {EFFECT.key: {0: 10, 1: 20}}
     build(ledger, SECOND, hours(10, 30))
     assert counted(ledger)
     assert parts(ledger) == {EFFECT.key: {0: 10, 1: 30}}
+    assert windows_of(text_of(FAR)) == windows_of('[["1-01-01-00:00", 1], ["9999-12-31-23:55", 1]]') == dict(FAR)
 
 
 def test_roll_back_counts_the_previous_update_or_none(ledger):

@@ -19,7 +19,7 @@ from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report, counts_of, windows_of
 from feed_assets.core.sub_partitions import Tracked
-from feed_assets.core.windows import WindowAddress, address_of, window_of
+from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, WindowAddress, address_of, window_of
 from feed_assets.ledger import log, quality, subscriptions, update_counts
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.fan_out import PendingChanges, next_batch
@@ -131,9 +131,11 @@ def _reports(
 def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
     """Parse the counts of an update, and sum them up to the dataset's smallest windows.
 
-    The counts may be by smaller steps. For example, 96 steps of 15 minutes add up to one day.
+    The counts may be by smaller steps. For example, 96 steps of 15 minutes add up to one day. Skip years that a report
+    cannot have: with a window that ends after the year 9999, each tick would fail here, for all feeds.
     """
     total: Counter[datetime] = Counter()
-    for start, records in windows_of(text).items():
+    sound = {start: records for start, records in windows_of(text).items() if FIRST_YEAR <= start.year <= LAST_YEAR}
+    for start, records in sound.items():
         total[window_of(tracked.base, start, tracked.zone_of(sub_partition)).start] += records
     return counts_of(total)
