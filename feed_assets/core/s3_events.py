@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from feed_assets.core.errors import InvalidName, InvalidNotification
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
-from feed_assets.core.limits import check_partition
+from feed_assets.core.limits import SEGMENTS, check_partition
 
 
 @dataclass(frozen=True, order=True)
@@ -94,8 +94,9 @@ def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
     Return None if the object belongs to no partition of these feeds, or is not in an update's folder. An object in a
     folder such as `v1.0` below a feed without a version belongs to another feed.
     """
+    # A feed has at most SEGMENTS and a version. A sender to the queue may name an object with 100,000 segments.
     segments = key.split("/")
-    at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)
+    at = next((at for at in range(min(len(segments), SEGMENTS + 1), 0, -1) if "/".join(segments[:at]) in feeds), 0)
     below = segments[at:]
     depth = next((depth for depth, name in enumerate(below[:-1]) if is_update_id(name)), None)
     if not at or depth is None or "" in below[:depth]:

@@ -86,7 +86,12 @@ class Notified:
 
         Messages about a feed that cannot be read, or for which there was no time, stay and are delivered again.
         """
-        concerned = {each: of for each in messages if (of := self._concerned(queue, each)) is not None}
+        concerned = dict[QueueMessage, set[Partition]]()
+        for each in messages:
+            if (of := self._concerned(queue, each)) is not None:
+                concerned[each] = of
+            if out_of_time():  # A sender may fill 500 messages with thousands of objects each.
+                break
         looked = self._sync({partition for of in concerned.values() for partition in of}, out_of_time)
         queue.delete([each for each, of in concerned.items() if of <= looked])
 

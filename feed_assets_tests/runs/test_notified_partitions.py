@@ -213,11 +213,15 @@ def test_reading_a_queue_is_limited_and_reports_the_rest(local_board, ledger, ru
     assert rung.left == 0
 
 
-def test_a_look_without_time_looks_at_one_partition_and_leaves_the_others(local_board, ledger, rung, heard):
+def test_a_look_without_time_looks_at_one_partition_and_leaves_the_others(
+    local_board, ledger, rung, heard, monkeypatch
+):
+    parsed = list[str]()
+    monkeypatch.setattr(module, "parse_objects", lambda body: parsed.append(body) or told_of(body))
     rung.write(written(local_board, DAY)[-1], written(local_board, NEXT_DAY)[-1])
     (queue,) = heard.queues
     assert not heard.hear(queue, lambda: True)
-    assert (newest(ledger), rung.left) == ({DAY.key: update_id(NOW)}, 1)
+    assert (newest(ledger), rung.left, len(parsed)) == ({DAY.key: update_id(NOW)}, 1, 1)
 
 
 ACTS = ("written", "written again", "invalidated")
