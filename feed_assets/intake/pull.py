@@ -132,9 +132,11 @@ class _FileListing:
         if pulled and pulled.file == file and pulled.state is FileState.DONE:
             return False
         try:
+            # Check the length first: two `*` take quadratic time, in which no other thread of this process works.
+            _check_length(file.key)
             if (moment := self.source.pull.moment_of(file.key)) is None:
                 return False
-            _check_length(checked(file.key))
+            checked(file.key)
         except InvalidName as error:
             return self._refuse(file, str(error), pulled)
         fate, reason = fate_of(file, pulled, self.source.pull)
