@@ -80,7 +80,7 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
                 rows += batch.num_rows
                 if digest:
                     digest.add(batch)
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
+    except (ValueError, LookupError, NotImplementedError, OSError) as error:  # These are pyarrow's own errors.
         raise UnreadableUpdate(
             f"{file.key} is damaged: {sentence(excerpt(str(error)))} Invalidate the update, and have it published "
             "or built again."

@@ -176,7 +176,7 @@ def _bytes(board: Blackboard, file: File, start: int) -> bytes:
 def _decoding(file: File) -> Generator[None]:
     try:
         yield
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # These are pyarrow's own errors.
+    except (ValueError, LookupError, NotImplementedError, OSError) as error:  # These are pyarrow's own errors.
         raise UnreadableUpdate(
             f"{file.key} cannot be read as Parquet: {sentence(excerpt(str(error)))} Have it published again."
         ) from error

@@ -38,6 +38,7 @@ def _flipped(data: bytes, at: int) -> bytes:
     ("files", "says"),
     [
         ({"p_parquet": damaged.with_flipped_bit(GOOD)}, "p.parquet is damaged: .*CRC checksum"),
+        ({"p_parquet": damaged.with_index_beyond_dictionary()}, "p.parquet is damaged: .*out of bounds"),
         (
             {"p_parquet": damaged.with_flipped_bit(damaged.parquet(damaged.numbers(), data_page_version="2.0"))},
             "p.parquet is damaged: .*CRC checksum",

@@ -63,6 +63,14 @@ def with_group_that_spark_leaves_out() -> bytes:
     return with_other_number(data, size, 1_000_000, -1)
 
 
+def with_index_beyond_dictionary() -> bytes:
+    """Return a file of 40 texts, each of which has the number 5 of a dictionary of two."""
+    data = parquet(pa.table({"id": ["a", "b"] * 20}), use_dictionary=True, write_page_checksum=False)
+    values = bytes.fromhex("010baaaaaaaaaa")  # 0 and 1 by turns, in one bit each
+    assert data.count(values) == 1
+    return data.replace(values, bytes.fromhex("03500500000000"))  # 40 times 5, in three bits
+
+
 ENCRYPTED = Path(__file__).parents[1] / "reading/parquet_testing/encrypt_columns_plaintext_footer.parquet.encrypted"
 
 
