@@ -175,6 +175,8 @@ def sentence(ended: "Ended", run_id: str, job: str = "") -> str:
     A run without assets, such as of the job `compact`, is named by its job.
     """
     subject = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip() or f"by the job {job}"
+    if ended.succeeded and not ended.assets and ended.rows is None:
+        return f"done    {subject}"
     if ended.succeeded:
         return f"built   {subject}: {', '.join(_numbers(ended))}"
     why = ended.error or "it was stopped before its first step"

@@ -17,6 +17,7 @@ from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, chain, given,
 
 def test_a_job_that_fails_stops_no_other_job_and_no_other_dataset(home):
     assert sentence(Ended((), None, True, None, 3), "id", "compact") == "built   by the job compact: 3 rows"
+    assert sentence(Ended((), None, True, None), "id", "replicate") == "done    by the job replicate"
 
     @dg.op
     def work(context):
