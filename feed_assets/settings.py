@@ -333,7 +333,9 @@ class Settings(Declaring):
         places = self.data_centers.get_secret_value()
         if name not in places:
             names = ", ".join(sorted(places)) or "none"
-            raise InvalidSetting(f"there is no data center {name!r}: FEED_ASSETS_DATA_CENTERS has {names}. Add it.")
+            raise InvalidSetting(
+                f"there is no data center {name!r}: FEED_ASSETS_DATA_CENTERS has {names}. Correct the name, or add it."
+            )
         return places[name]
 
     def targets_of(self, place: str) -> frozenset[str]:
@@ -439,7 +441,8 @@ _PLAIN = {
     "float_parsing": "expected a number",
     "int_parsing": "expected a whole number",
     "dict_type": "expected a JSON object",
-    "model_type": "expected a JSON object, as docs/operations.md shows",
+    "model_type": "expected a JSON object with its keys, such as url",
+    "tuple_type": "expected a JSON list",
     "missing": "it is missing",
     "extra_forbidden": "there is no such key",
     "union_tag_not_found": "expected the key {discriminator}",

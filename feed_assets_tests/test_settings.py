@@ -189,7 +189,7 @@ def test_printed_settings_hide_all_passwords(monkeypatch):
 @pytest.mark.parametrize(
     ("boards", "said"),
     [
-        ('{"north": "file:///x"}', "['north']: expected a JSON object, as docs/operations.md shows"),
+        ('{"north": "file:///x"}', "['north']: expected a JSON object with its keys, such as url"),
         ('["x"]', ": expected a JSON object"),
         (
             '{"north": {"uri": "file:///x"}}',
