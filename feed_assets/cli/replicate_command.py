@@ -85,14 +85,19 @@ def ls(place: PlaceName = None, as_json: AsJson = False) -> None:
 @app.command()
 def run(place: PlaceName = None, module: Module = None, as_json: AsJson = False) -> None:
     """Copy now what waits. Exit with 1 if a task fails, if another process copies, or if a place is paused or away."""
+    from feed_assets.replication.place_overview import unfinished
+
     services, results, problems = _services(module), list[Values](), dict[str, str]()
     for name in _names(place):
         with failing_alone(problems, name):
             results.append(_run(services, name))
     show(results, as_json)
+    with services.ledger.read() as connection:
+        notes = {each.root["place"]: unfinished(connection, **each.root) for each in results}
+    problems |= {name: note for name, note in notes.items() if note}
     for name, problem in problems.items():
         echo(f"feed-assets: the data center {name}: {problem}", err=True)
-    if problems or any(each.root["failed"] or each.root["is_busy"] for each in results):
+    if problems:
         raise typer.Exit(1)
 
 
@@ -226,6 +231,8 @@ def forget(place: OnePlace, as_json: AsJson = False) -> None:
     with ledger.write() as connection:
         count = forget_place(connection, place)
     resolve_alerts(ledger, place, utc_now())
+    if not count:
+        echo(f"feed-assets: the ledger has no copies or tasks of a place {place!r}", err=True)
     show(Values.of(place=place, forgotten=count), as_json)
 
 
@@ -259,7 +266,7 @@ def _opened(services: "Services", name: str) -> "Place":
 def _differences(
     services: "Services", place: "Place", feed: str | None, partition: str, *, quick: bool
 ) -> "Iterator[Difference]":
-    from feed_assets.replication.comparison import compare, feeds_of
+    from feed_assets.replication.comparison import check_names, compare, feeds_of
 
     feeds = [Feed.parse(feed)] if feed else feeds_of(services, place)
     if not feed:
@@ -267,6 +274,8 @@ def _differences(
             _warn(connection, place.name, place.center.datasets, feeds)
     with progress() as doing:
         for each in announced(feeds, doing, "comparing"):
+            if feed:
+                check_names(services, place, each, partition)
             yield from compare(services, place, [each], partition or None, is_deep=not quick)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from feed_assets.core.errors import CopyDamaged, UnreadableUpdate, UpdateChanged
+from feed_assets.core.errors import CopyDamaged, InvalidName, UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Skipped, Update
 from feed_assets.feeds import read, removal
 from feed_assets.feeds.blackboard import Blackboard
@@ -53,18 +53,31 @@ def compare(
     size alone; otherwise both ends are read completely. Of a feed that the place does not get, everything is extra.
     """
     for feed in feeds:
-        for partition in _partitions((services.board_of(feed), place.board), feed):
-            if key is None or partition.key == key or partition.key.startswith(f"{key}/"):
-                yield from (
-                    _compare_partition(services, place, partition, is_deep=is_deep)
-                    if place.has(feed)
-                    else _left_over(place, partition)
-                )
+        for partition in _partitions(services, place, feed, key):
+            yield from (
+                _compare_partition(services, place, partition, is_deep=is_deep)
+                if place.has(feed)
+                else _left_over(place, partition)
+            )
 
 
-def _partitions(boards: Iterable[Blackboard], feed: Feed) -> list[Partition]:
+def check_names(services: Services, place: Place, feed: Feed, key: str) -> None:
+    """Raise InvalidName if neither the source nor the place has this feed, or this partition of it.
+
+    A misspelt name would otherwise count as equal.
+    """
+    if not _partitions(services, place, feed, key or None):
+        raise InvalidName(
+            f"neither the source nor the data center {place.name} has {f'{feed} {key}'.rstrip()}: expected names "
+            "that one of them has. Correct the name."
+        )
+
+
+def _partitions(services: Services, place: Place, feed: Feed, key: str | None) -> list[Partition]:
+    boards = services.board_of(feed), place.board
     entries = chain.from_iterable(read.walk(board, feed, is_appendable=True) for board in boards)
-    return sorted({each for each in entries if isinstance(each, Partition)})
+    partitions = sorted({each for each in entries if isinstance(each, Partition)})
+    return [each for each in partitions if key is None or each.key == key or each.key.startswith(f"{key}/")]
 
 
 def _left_over(place: Place, partition: Partition) -> Iterator[Difference]:

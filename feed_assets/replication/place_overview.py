@@ -12,13 +12,15 @@ from feed_assets.ledger import alerts, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import replica, replica_task, update
 from feed_assets.ledger.updates import UpdateRow
-from feed_assets.replication import replicas
+from feed_assets.replication import replicas, turn
 from feed_assets.replication.copy_events import source_urls
 from feed_assets.replication.places import matches, without_rejects
-from feed_assets.replication.replica_tasks import COPY
+from feed_assets.replication.replica_tasks import COPY, REMOVE, WITHDRAW
 
 LATE = "replication"
 """The kind of alerts about copies that fail or are late: `replication:<dataset>|<data center>`."""
+
+_NOUNS = {COPY: "copy", WITHDRAW: "withdrawal", REMOVE: "removal"}
 
 _Row = Any
 """A row of the ledger, or None."""
@@ -131,7 +133,8 @@ def late(copies: Iterable[WaitingCopies], deadline: float | None) -> dict[str, s
     for each in copies:
         is_late = deadline is not None and each.lag is not None and each.lag > deadline
         if is_late or each.error:
-            lag = f"{each.waiting} transitions wait, the oldest for {timedelta(seconds=int(each.lag or 0))}"
+            verb = "waits" if each.waiting == 1 else "wait"
+            lag = f"{_transitions(each.waiting)} {verb}, the oldest for {timedelta(seconds=int(each.lag or 0))}"
             limit = f", expected at most {timedelta(seconds=deadline)}" if is_late and deadline else ""
             error = f": {each.error}" if each.error else ""
             reasons[f"{each.feed}|{each.place}"] = f"the copy in the data center {each.place}: {lag}{limit}{error}"
@@ -159,11 +162,23 @@ def lag_notes(connection: sa.Connection, feeds: Iterable[Feed], now: datetime) -
     query = sa.select(replica_task.c.place).distinct().order_by(replica_task.c.place)
     datasets = frozenset(feeds)
     return [
-        f"the data center {place} waits for {feed}: {tasks} transitions, the oldest for {_age(since, now)}"
+        f"the data center {place} waits for {feed}: {_transitions(tasks)}, the oldest for {_age(since, now)}"
         for place in connection.execute(query).scalars()
         for feed, (tasks, _, since) in sorted(_waiting(connection, place).items())
         if without_rejects(feed) in datasets
     ]
+
+
+def unfinished(connection: sa.Connection, place: str, *, failed: int, is_busy: bool, **_: object) -> str:
+    """Return why copies into a place stopped early or failed. Return an empty text if they did not."""
+    paused, error = turn.why_paused(connection, place), min(_errors(connection, place).values(), default="")
+    reasons = [f"it is paused: {paused}" if paused else "another process copies into it"] * is_busy
+    reasons += [f"{failed} {'task' if failed == 1 else 'tasks'} failed: {error}"] * (failed > 0)
+    return "; ".join(reasons)
+
+
+def _transitions(count: int) -> str:
+    return f"{count} transition{'s' * (count != 1)}"
 
 
 def _age(since: datetime, now: datetime) -> timedelta:
@@ -172,8 +187,8 @@ def _age(since: datetime, now: datetime) -> timedelta:
 
 def _note(update_id: str, place: str, copy: _Row, task: _Row, source: str) -> str:
     if task:
-        error = f": {task.error}" if task.error else ""
-        return f"the data center {place} waits for its {task.action} since {task.since:%Y-%m-%d %H:%M:%S} UTC{error}"
+        error, noun = f": {task.error}" if task.error else "", _NOUNS[task.action]
+        return f"the data center {place} waits for its {noun} since {task.since:%Y-%m-%d %H:%M:%S} UTC{error}"
     if copy and copy.state == replicas.PUBLISHED:
         seconds = (copy.at - copy.since).total_seconds()
         replica_of = f"a replica of {source}, " if source else ""

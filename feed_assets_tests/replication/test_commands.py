@@ -69,6 +69,13 @@ def test_copies_are_listed_made_verified_and_repaired(place):
     (row,) = feed_assets("replicate", "ls", "b")
     assert (row["complete"], row["waiting"], row["lag"], row["error"]) == (1, 0, None, None)
     assert feed_assets("replicate", "verify", "b", str(SALES), DAY.key) == []
+    for command in ("verify", "repair"):
+        assert "nor the data center b has shop/sold/v1.0:" in feed_assets(
+            "replicate", command, "b", "shop/sold/v1.0", error=InvalidName
+        )
+    assert f"has {SALES} 1999-01-01:" in feed_assets(
+        "replicate", "verify", "b", str(SALES), "1999-01-01", error=InvalidName
+    )
     shown = CliRunner().invoke(app, ["feed", "show", str(SALES), DAY.key])
     assert "the data center b has " in shown.output
 
@@ -90,11 +97,12 @@ def test_a_failed_copy_is_listed_with_its_lag_and_tried_again_at_once(place):
     assert (row["waiting"], row["complete"]) == (1, 0)
     assert row["lag"] >= 0
     assert "part-0.csv" in row["error"]
+    assert "b: 1 task failed: " in CliRunner().invoke(app, ["replicate", "run", "b"]).stderr
     assert [(row.version, bool(row.complete), row.copied) for row in view_rows()] == [(update.id, False, None)]
     with open_ledger(settings().ledger).read() as connection:
         (note,) = lag_notes(connection, [SALES], utc_now())
         assert lag_notes(connection, [], utc_now()) == []
-    assert note.startswith(f"the data center b waits for {SALES}: 1 transitions, the oldest for 0:")
+    assert note.startswith(f"the data center b waits for {SALES}: 1 transition, the oldest for 0:")
     shown = CliRunner().invoke(app, ["feed", "show", str(SALES), DAY.key])
     assert "the data center b waits for its copy since" in shown.output
 
@@ -106,6 +114,7 @@ def test_a_failed_copy_is_listed_with_its_lag_and_tried_again_at_once(place):
 def test_a_paused_place_gets_nothing_until_it_is_resumed(place):
     assert feed_assets("replicate", "pause", "b", "--why", "new disk") == {"place": "b", "paused": "new disk"}
     assert feed_assets("replicate", "run", code=1)[0]["is_busy"]
+    assert "the data center b: it is paused: new disk" in CliRunner().invoke(app, ["replicate", "run"]).stderr
     assert feed_assets("replicate", "ls")[0]["paused"] == "new disk"
     assert "it is paused" in feed_assets("replicate", "repair", "b", error=TurnLost)
     assert visible(place) is None
@@ -114,6 +123,7 @@ def test_a_paused_place_gets_nothing_until_it_is_resumed(place):
     turn = Turn(open_ledger(settings().ledger), "b", utc_now)
     turn.take_or_raise()
     assert feed_assets("replicate", "run", code=1)[0]["is_busy"]
+    assert "b: another process copies into it" in CliRunner().invoke(app, ["replicate", "run"]).stderr
     turn.end()
     assert feed_assets("replicate", "run")[0]["done"] == 1
 
@@ -191,6 +201,7 @@ def test_a_place_that_is_no_longer_set_is_forgotten(place, monkeypatch):
     ledger = open_ledger(settings().ledger)
     alerts.keep(ledger, LATE, {f"{SALES}|b": "late", f"{SALES}|c": "late"}, utc_now())
     assert feed_assets("replicate", "forget", "b") == {"place": "b", "forgotten": 1}
+    assert "no copies or tasks of a place 'b'" in CliRunner().invoke(app, ["replicate", "forget", "b"]).stderr
     with ledger.read() as connection:
         assert [*alerts.of_kind(connection, LATE)] == [f"{SALES}|c"]
     assert "expected one. Add it there" in feed_assets("replicate", "ls", error=InvalidSetting)

@@ -116,7 +116,7 @@ def test_an_alert_opens_when_a_copy_is_late_or_fails(ends):
     assert reasons(60) == reasons(None) == {}
     ends.clock.pass_(seconds=1)
     (reason,) = reasons(60).values()
-    assert reason.endswith("1 transitions wait, the oldest for 0:01:01, expected at most 0:01:00")
+    assert reason.endswith("1 transition waits, the oldest for 0:01:01, expected at most 0:01:00")
     assert [*reasons(60)] == [f"{DAY.feed}|b"]
     assert reasons(timedelta(days=1).total_seconds()) == {}
     assert utc_now() > ends.clock()
