@@ -27,6 +27,7 @@ from feed_assets.core.setting_types import (
     DataCenter,
     DataCenters,
     Endpoint,
+    MaskKey,
     Master,
     Profiles,
     Queue,
@@ -241,6 +242,9 @@ class Settings(Declaring):
 
     kafka_registry: Registry | None = None
     """URL of the schema registry, with user and password if the registry requires them."""
+
+    mask_key: MaskKey | None = None
+    """Secret key of the hashes in masked columns of topics, at least 32 characters. Another key gives other hashes."""
 
     warehouses: Warehouses = Secret[dict[str, Warehouse]]({})
     """Databases that topics are loaded into, by name, as a JSON object: `{"main": {"url": …, "chunks": …}}`."""

@@ -36,6 +36,7 @@ SECRET_SETTINGS = {
     "WAREHOUSES": '{"main": {"url": "postgresql+psycopg://u:Pl4nted@h/d"}}',
     "TARGETS": '{"etl": {"kind": "connect", "remote": "sc://h:1/;token=Pl4nted", "cores": 1, "memory": "1g"}}',
     "UI_TOKEN": "Pl4nted-" * 5,
+    "MASK_KEY": "Pl4nted-" * 5,
 }
 
 

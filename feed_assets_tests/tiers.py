@@ -91,6 +91,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "intake/test_key_limits.py",
         "intake/test_waiting.py",
         "launcher",
+        "kafka/test_masks.py",
         "ledger/test_database.py::test_a_database_that_cannot_store_every_text_is_refused",
         "ledger/test_database.py::test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order",
         "ledger/test_database.py::test_processes_that_open_a_new_ledger_at_once_all_find_it_ready",

@@ -30,6 +30,7 @@ _TYPES = {
     "Targets": "JSON object (secret)",
     "Times": "number",
     "UiToken": "text (secret)",
+    "MaskKey": "text (secret)",
     "Warehouses": "JSON object (secret)",
     "Webhook": "URL (secret)",
     "Words": "list, comma-separated",

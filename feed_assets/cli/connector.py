@@ -43,12 +43,13 @@ def run(
     from feed_assets.kafka import check_installed
 
     check_installed()
-    from feed_assets.kafka import service
+    from feed_assets.kafka import masks, service
     from feed_assets.kafka.read_notes import noted
     from feed_assets.runs.chunking import chunking_of
 
     selected, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
     chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
+    masks.check_key(selected.values(), chunking.mask_key)
     with closing(chunking.schemas), closing(heartbeat), noted("connector") as note:
         service.run(chunking, selected, stopping, beat=heartbeat.beat, note=note)
     say("connector: ended; messages without a signal are read again at the next start")

@@ -12,6 +12,7 @@ from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.cli.show import Values, View, show
 from feed_assets.core.errors import FeedAssetsError, InvalidName, LogTrimmed, NoTopic, SignalsLost
 from feed_assets.home import say
+from feed_assets.settings import settings
 
 app = typer.Typer(help="Kafka topics that become chunks: lag, signals, dead letters.", no_args_is_help=True)
 
@@ -130,7 +131,9 @@ def dead_letters(
     named_topics(load_graph(module), [topic])
     clients = clients_for(topic)
     if apply and (replay or drop):
-        count = letters.settle(clients, topic, produces=replay)
+        key = settings().mask_key
+        mask_key = key.get_secret_value().encode() if key else b""
+        count = letters.settle(clients, topic, produces=replay, mask_key=mask_key)
         show(Values.of(topic=topic, **{"replayed" if replay else "dropped": count}), as_json)
         return
     listed = letters.letters(clients, topic, limit)

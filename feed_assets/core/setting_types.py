@@ -192,6 +192,9 @@ Webhook = Annotated[
 UiToken = Annotated[
     SecretStr, _like(r"[\w.~-]{32,200}", "32 to 200 letters, digits and -._~, such as `openssl rand -hex 32`")
 ]
+MaskKey = Annotated[
+    SecretStr, _like(r"\S{32,1000}", "32 to 1,000 characters without blanks, such as `openssl rand -hex 32`")
+]
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
 
 

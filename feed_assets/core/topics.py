@@ -1,5 +1,6 @@
 """Declaration of a Kafka topic, and the names of the topics that belong to it."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -27,6 +28,15 @@ Conflicts = Literal["stop", "refuse", "variant"]
 With `variant`, a field of another type gets a column of its own. All else is refused.
 """
 
+Mask = Literal["hash", "last4", "null"]
+"""Kinds of masks. A chunk has a keyed hash of a value, its last four characters, or null."""
+
+NO_MASKS: Mapping[str, Mask] = {}
+"""The masks of a topic without masked columns."""
+
+OPTIONAL = "?"
+"""The ending of a masked column's name if schemas may lack the column."""
+
 MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
 
@@ -51,6 +61,16 @@ def _columns(value: str | None) -> str | None:
     return value
 
 
+def _mask(value: Mapping[str, Mask]) -> Mapping[str, Mask]:
+    names = [each.removesuffix(OPTIONAL) for each in value]
+    if nested := [each for each in names if "." in each]:
+        column = nested[0].partition(".")[0]
+        raise ValueError(f"{nested[0]} is a field in a column, expected a whole column: mask {column!r}")
+    if len({*names}) < len(names) or {"", "_operation", "_offset"} & {*names}:
+        raise ValueError("expected different names of columns, without _operation and _offset, which chunks add")
+    return value
+
+
 class Topic(BaseModel):
     """Rules for how the messages of one topic become chunks.
 
@@ -66,6 +86,7 @@ class Topic(BaseModel):
         columns: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys.
         conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
+        mask: The masked columns. A name that ends with `?` is a column that schemas may lack.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,6 +101,7 @@ class Topic(BaseModel):
     columns: Annotated[str | None, AfterValidator(_columns)] = None
     keys: KeyFormat = "avro"
     conflicts: Conflicts = "stop"
+    mask: Annotated[Mapping[str, Mask], AfterValidator(_mask)] = Field(default_factory=dict[str, Mask])
 
     @model_validator(mode="after")
     def _check_formats(self) -> Self:
@@ -92,6 +114,21 @@ class Topic(BaseModel):
         if self.is_debezium and self.values == "json":
             raise ValueError("Debezium's envelopes in JSON do not tell the types of numbers: expected Avro")
         return self
+
+    @model_validator(mode="after")
+    def _check_mask(self) -> Self:
+        for name, kind in self.masks.items():
+            if name in self.key and kind != "hash":
+                raise ValueError(f"mask of the key field {name} is {kind!r}, expected 'hash': others would merge rows")
+        declared = {*self.key, *(name for name, _ in column_types(self.columns))} if self.columns else None
+        if declared is not None and (unknown := sorted(self.masks.keys() - declared)):
+            raise ValueError(f"mask of {unknown[0]!r}: expected one of the columns {', '.join(sorted(declared))}")
+        return self
+
+    @property
+    def masks(self) -> dict[str, Mask]:
+        """Return the masks by the names of their columns, without the mark of optional ones."""
+        return {name.removesuffix(OPTIONAL): kind for name, kind in self.mask.items()}
 
     @property
     def ending(self) -> str:

@@ -40,8 +40,8 @@ class Schema(NamedTuple):
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
-    layouts: dict[tuple[bool, tuple[str, ...]], Any]
-    """Layouts of chunks with this schema. A topic's layout has the key (is_debezium, names of the topic's key fields).
+    layouts: dict[tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...]], Any]
+    """Layouts of chunks with this schema, by what a topic declares: is_debezium, its key fields, its masks.
 
     The layouts are kept here, to be removed together with the schema.
     """

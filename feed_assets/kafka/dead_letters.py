@@ -17,11 +17,13 @@ from confluent_kafka import Consumer, Producer
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.errors import LetterLeft, LogTrimmed, NoTopic
 from feed_assets.core.topics import dead_letters_of
-from feed_assets.kafka import topic_reader
+from feed_assets.kafka import sealed_letters, topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.companion_topics import config_of
+from feed_assets.kafka.masks import DIGEST
 from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Headers, Message
+from feed_assets.kafka.sealed_letters import Originals
 from feed_assets.kafka.signals import CUT, OFFSET, OWN, TIMESTAMP
 from feed_assets.kafka.topic_reader import Placed
 
@@ -127,19 +129,22 @@ def _done(reader: Consumer, topic: str, partition: int) -> int:
     return max((each.upto for each in receipts), default=0)
 
 
-def settle(clients: Clients, topic: str, *, produces: bool) -> int:
+def settle(clients: Clients, topic: str, *, produces: bool, mask_key: bytes = b"") -> int:
     """Settle all open dead letters (messages that are not valid records), and return their number.
 
     With `produces`, their messages are produced again to the same partitions, unchanged. Otherwise they are dropped. A
     message is not produced again if its letter was cut, or if the topic would remove the message at once because of its
     age. Such letters stay open, and at the end LetterLeft is raised. After FencedOff or KafkaUnavailable, the next call
     settles the letters that are still open.
+
+    The message of a letter without content is read from the topic again. `mask_key` proves that it is the same one.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
-    with translated(f"settle the dead letters of {topic}", producer):
+    with closing(clients.reader()) as reader, translated(f"settle the dead letters of {topic}", producer):
         # Do this first: an earlier process must not add a receipt after this process has read the last receipt.
         producer.init_transactions(SECONDS)
-        settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
+        originals = Originals(reader, topic, mask_key)
+        settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None, originals)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
     return count
@@ -179,7 +184,8 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
         in_ranges = [each for each in read_messages.messages if each.partition in ranges]
         unsettled = [each for each in in_ranges if each.message.offset < ranges[each.partition].end]
         if open_ := [each for each in unsettled if _is_letter(each.message)]:
-            settling.write(open_)
+            for each in sealed_letters.parts(open_, BYTES_PER_READ):
+                settling.write(each)
             count += len(open_)
         if read_messages.is_complete:
             break
@@ -193,8 +199,8 @@ class _Settling:
     `first_kept` is the earliest timestamp that the topic keeps. None means that all letters are dropped.
     """
 
-    def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
-        self._producer, self._topic, self._first_kept = producer, topic, first_kept
+    def __init__(self, producer: Producer, topic: str, first_kept: int | None, originals: Originals) -> None:
+        self._producer, self._topic, self._first_kept, self._originals = producer, topic, first_kept, originals
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
@@ -203,10 +209,11 @@ class _Settling:
         The receipt settles every letter up to the last of `letters`. So write a copy, which has a later offset, of each
         letter that stays open.
         """
+        # Read messages before the transaction begins, because the broker aborts a long one.
+        contents = [self._content(each) for each in letters] if self._first_kept is not None else []
         self._producer.begin_transaction()
-        if self._first_kept is not None:
-            for each in letters:
-                self._produce(each, self._first_kept)
+        for each, content in zip(letters if contents else (), contents, strict=True):
+            self._produce(each, content, self._first_kept or 0)
         for number in sorted({each.partition for each in letters}):
             offsets = [each.message.offset for each in letters if each.partition == number]
             receipt: list[Header] = [(_UPTO, str(max(offsets) + 1).encode()), (_COUNT, str(len(offsets)).encode())]
@@ -221,12 +228,25 @@ class _Settling:
                 f"{self._left[0]} Correct what you can and replay again, then drop the rest with --drop."
             )
 
-    def _produce(self, placed: Placed, first_kept: int) -> None:
+    def _content(self, placed: Placed) -> Message | None:
+        """Return a letter's message with its own headers; None if the letter has no content, and the topic neither."""
+        own, added = _parted(placed.message)
+        if DIGEST not in added:
+            return placed.message._replace(headers=own)
+        return self._originals.of(placed.partition, int(added[OFFSET] or 0), added[DIGEST])
+
+    def _produce(self, placed: Placed, content: Message | None, first_kept: int) -> None:
         number, message = placed
         place = f"{self._topic}/{number} offset {_letter(number, message, is_open=True).offset}"
-        own, added = _parted(message)
+        _, added = _parted(message)
         timestamp = int(added[TIMESTAMP] or 0)
-        if CUT in added:
+        if content is None:
+            self._keep(
+                placed,
+                f"{place} has a letter without content, for masked columns, and {self._topic} has its message no "
+                "longer, or FEED_ASSETS_MASK_KEY is another one: produce the message by hand.",
+            )
+        elif CUT in added:
             self._keep(placed, f"{place} has only the beginning of its message: produce the whole message by hand.")
         elif timestamp < first_kept:
             self._keep(
@@ -235,7 +255,8 @@ class _Settling:
                 "retention.ms for a while, and replay again.",
             )
         else:
-            self._producer.produce(self._topic, message.value, message.key, number, headers=[*own], timestamp=timestamp)
+            own: list[Header] = [*content.headers]
+            self._producer.produce(self._topic, content.value, content.key, number, headers=own, timestamp=timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
         """Keep a dead letter open by writing a copy of it, and keep the reason `why` for `check`.

@@ -39,14 +39,16 @@ def change(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     code = value.get("op")
     operation = OPERATIONS.get(code) if isinstance(code, str) else None
     if operation is None:
-        raise Poison(f"the field op is {brief(code)}: expected one of {', '.join(OPERATIONS)}")
+        expected = f"expected one of {', '.join(OPERATIONS)}"
+        raise Poison(f"the field op is {brief(code)}: {expected}", f"the field op is another word: {expected}")
     part = "before" if operation == "delete" else "after"
     row = value.get(part)
     if not isinstance(row, dict):
-        raise Poison(f"the field {part} of a {operation} is {brief(row)}: expected a row")
+        reason = f"the field {part} of a {operation} is {{}}: expected a row"
+        raise Poison(reason.format(brief(row)), reason.format("none"))
     row = cast(dict[str, Any], row)
     if part == "after" and (absent := [name for name, cell in row.items() if cell in (_UNKNOWN, _UNKNOWN.encode())]):
-        raise Poison(
+        raise Poison.plain(
             f"{absent[0]} is a long value that was not sent, because it did not change: expected whole rows. "
             "Set REPLICA IDENTITY FULL for the table."
         )

@@ -5,10 +5,11 @@ from reprlib import repr as brief
 from typing import Any, NamedTuple, cast
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
-from feed_assets.core.topics import OPERATIONS, Topic
+from feed_assets.core.topics import OPERATIONS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect
 from feed_assets.kafka.dialect import Unwritable
 from feed_assets.kafka.json_values import JsonValues
+from feed_assets.kafka.masks import Masks, masked_record, masks_of
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.plain_keys import key_of
 from feed_assets.kafka.registry_schemas import Poison, Schemas
@@ -23,20 +24,22 @@ _GREATEST_ID = 2**31 - 1
 class _Layout(NamedTuple):
     """The columns of a chunk with one schema, and the key fields that values of this schema do not have.
 
-    The columns end with the fields of a row. `record` is the Avro type of a row.
+    The columns end with the fields of a row. `record` is the Avro type of a row, and `masks` has its masked columns.
     """
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
     fields: tuple[str, ...]
     record: Mapping[str, Any]
+    masks: Mapping[str, Mask]
 
 
 class Decoder:
     """Decoder of one topic's messages. The same message always becomes the same row."""
 
-    def __init__(self, topic: Topic, schemas: Schemas) -> None:
+    def __init__(self, topic: Topic, schemas: Schemas, mask_key: bytes = b"") -> None:
         self._topic, self._schemas = topic, schemas
+        self._masks = Masks(topic, mask_key) if topic.mask else None
         self._kind, _, self._name = (topic.operation or "").partition(":")
         self._json = JsonValues(topic.columns, schemas) if topic.columns else None
 
@@ -45,6 +48,8 @@ class Decoder:
         try:
             return self._row(message) if message.value is not None else self._tombstone(message)
         except (Poison, Unwritable) as error:
+            if self._masks:
+                return self._masks.sealed(message, excerpt(getattr(error, "public", str(error)), REASON_BYTES))
             return DeadLetter(message, excerpt(str(error), REASON_BYTES))
 
     def _row(self, message: Message) -> ChunkRow:
@@ -57,7 +62,9 @@ class Decoder:
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
-                raise Poison(f"the key field {name} is null")
+                raise Poison.plain(f"the key field {name} is null")
+        if self._masks:  # Mask before the line is made: nothing else of a message reaches a file.
+            key, value = self._masks.fields(key, layout.masks), self._masks.fields(value, layout.masks)
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([operation, message.offset, *cells, *value.values()])
         return ChunkRow(message.offset, schema_id, layout.columns, line, timestamp=message.moment, record=layout.record)
@@ -66,7 +73,9 @@ class Decoder:
         key = self._key(message)
         key_values = {name: key[name] for name in self._topic.key}
         if absent := [name for name, value in key_values.items() if value is None]:
-            raise Poison(f"a tombstone whose key field {absent[0]} is null")
+            raise Poison.plain(f"a tombstone whose key field {absent[0]} is null")
+        if self._masks:
+            key_values = self._masks.fields(key_values, self._topic.masks)
         line = dialect.line([*key_values.values()])  # The cutter writes another line, with its chunk's columns.
         return Tombstone(message.offset, key_values, message.moment, len(line))
 
@@ -78,7 +87,8 @@ class Decoder:
             return _DEFAULT, value
         word = value.get(self._name) if self._kind == "field" else self._header(message)
         if not isinstance(word, str) or word not in _OPERATIONS:
-            raise Poison(f"the {self._kind} {self._name} is {brief(word)}: expected one of {', '.join(OPERATIONS)}")
+            expected, place = f"expected one of {', '.join(OPERATIONS)}", f"the {self._kind} {self._name}"
+            raise Poison(f"{place} is {brief(word)}: {expected}", f"{place} is another word: {expected}")
         return _OPERATIONS[word], value
 
     def _header(self, message: Message) -> str | None:
@@ -90,7 +100,7 @@ class Decoder:
     def _key(self, message: Message) -> Mapping[str, Any]:
         """Return the fields of the key. If the key is not a record, it is the value of the topic's only key field."""
         if message.key is None:
-            raise Poison("there is no key")
+            raise Poison.plain("there is no key")
         if self._topic.keys == "avro":
             schema_id, key = _decoded(message.key, "key", self._schemas)
             place = f"the key (schema {schema_id})"
@@ -100,26 +110,30 @@ class Decoder:
             return {self._topic.key[0]: key}
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
         if absent := [name for name in self._topic.key if name not in fields]:
-            raise Poison(f"{place} has no field {absent[0]}")
+            raise Poison.plain(f"{place} has no field {absent[0]}")
         return fields
 
     def _layout(self, schema_id: int) -> _Layout:
         schema = self._schemas.get(schema_id)
-        place = self._topic.is_debezium, self._topic.key
+        place = self._topic.is_debezium, self._topic.key, tuple(self._topic.mask.items())
         if layout := schema.layouts.get(place):
             return layout
         declared = (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
         if declared is None and self._topic.is_debezium:
-            raise Poison(f"schema {schema_id} is no envelope of Debezium: expected a record with op, before and after")
+            raise Poison.plain(
+                f"schema {schema_id} is no envelope of Debezium: expected a record with op, before and after"
+            )
         if declared is None:
-            raise Poison(
+            raise Poison.plain(
                 f"schema {schema_id} is neither a record nor a union of null and a record: expected one of these"
             )
         fields = tuple(str(each["name"]) for each in declared["fields"])
         if reserved := {OPERATION, OFFSET} & {*fields}:
-            raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
+            raise Poison.plain(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
-        layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing, fields, declared)
+        masks = masks_of(declared, self._topic, f"schema {schema_id}")
+        columns, masked = (OPERATION, OFFSET, *missing, *fields), masked_record(declared, self._topic.masks)
+        layout = _Layout(columns, missing, fields, masked, masks)
         return schema.layouts.setdefault(place, layout)
 
 
@@ -130,7 +144,7 @@ def _check_fields(row: Mapping[str, Any], fields: tuple[str, ...]) -> None:
     """
     if (*row,) != fields:
         expected = excerpt(", ".join(fields), REASON_BYTES // 4)
-        raise Poison(f"the row has the fields {brief([*row])}: expected those of the field after ({expected})")
+        raise Poison.plain(f"the row has the fields {brief([*row])}: expected those of the field after ({expected})")
 
 
 def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
@@ -140,24 +154,26 @@ def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, 
     """
     schema_id, value = _decoded(data, part, schemas)
     if not isinstance(value, dict):
-        raise Poison(f"the {part} (schema {schema_id}) is not a record")
+        raise Poison.plain(f"the {part} (schema {schema_id}) is not a record")
     return schema_id, cast(Mapping[str, Any], value)
 
 
 def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     if len(data) < avro.HEAD.size:
-        raise Poison(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
+        raise Poison.plain(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
-        raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0")
+        expected = "expected the magic byte 0"
+        raise Poison(f"the {part} begins with byte {magic}: {expected}", f"the {part} begins otherwise: {expected}")
     if schema_id > _GREATEST_ID:  # Do not request such an id, because the registry's answer would look like an outage.
-        raise Poison(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
+        raise Poison.plain(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)
     try:
         datum, remaining = avro.decoded(data, schema)
     except Exception as error:  # The library may raise any exception for bad bytes.
         message = f"{type(error).__name__}: {error}"
-        raise Poison(f"the {part} is not Avro of schema {schema_id} ({message[:200]})") from error
+        reason = f"the {part} is not Avro of schema {schema_id}"
+        raise Poison(f"{reason} ({message[:200]})", reason) from error
     if remaining:
-        raise Poison(f"the {part} has {remaining} bytes after the Avro of schema {schema_id}")
+        raise Poison.plain(f"the {part} has {remaining} bytes after the Avro of schema {schema_id}")
     return schema_id, datum

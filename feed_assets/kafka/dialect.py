@@ -112,11 +112,25 @@ _CELLS: dict[type, Callable[[Any], str]] = {
 _NESTED = frozenset({list, dict})
 
 
-def line(values: Sequence[object]) -> bytes:
-    """Return one line of CSV with its newline. Raise Unwritable for NUL, lone surrogates, and too much JSON."""
-    nested = [each for each in values if type(each) in _NESTED]
+def text(value: object) -> str:
+    """Return the text that a reader of the value's cell gets. The value is not null. Raise Unwritable, like `line`."""
+    if isinstance(value, str):
+        return value
+    kind = type(value)
+    if kind in _NESTED:
+        _check_length([value])
+        return _json(value)
+    return _TEXTS[kind](value) if kind in _TEXTS else _CELLS[kind](value)
+
+
+def _check_length(nested: Sequence[object]) -> None:
     if nested and json_length(nested, JSON_CHARACTERS) > JSON_CHARACTERS:
         raise Unwritable(f"lists and records that have more than {JSON_CHARACTERS:,} characters as JSON")
+
+
+def line(values: Sequence[object]) -> bytes:
+    """Return one line of CSV with its newline. Raise Unwritable for NUL, lone surrogates, and too much JSON."""
+    _check_length([each for each in values if type(each) in _NESTED])
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable(_HAS_NUL)

@@ -53,10 +53,12 @@ class JsonValues:
         """
         value = parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, "value")
         if not isinstance(value, dict):
-            raise Poison(f"the value is {_kind_of(value)}: expected a JSON object")
+            raise Poison.plain(f"the value is {_kind_of(value)}: expected a JSON object")
         fields = cast(dict[str, Any], value)
         if unknown := fields.keys() - self._converts.keys():
-            raise Poison(f"the value has a field {min(unknown)!r}, which is not declared")
+            raise Poison(
+                f"the value has a field {min(unknown)!r}, which is not declared", "the value has an undeclared field"
+            )
         return self.schema_id, {name: self._cell(name, fields.get(name)) for name in self._converts}
 
     @property
@@ -75,7 +77,7 @@ class JsonValues:
             return self._converts[name](value)
         except (ValueError, OverflowError, DecimalException) as error:
             kind = with_article(dict(self._kinds)[name])
-            raise Poison(f"the field {name} is not {kind}: found {_kind_of(value)}") from error
+            raise Poison.plain(f"the field {name} is not {kind}: found {_kind_of(value)}") from error
 
 
 def parsed(data: bytes, part: str) -> Any:
@@ -83,7 +85,8 @@ def parsed(data: bytes, part: str) -> Any:
     try:
         return _STRICT.decode(data.decode())
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError, too.
-        raise Poison(f"the {part} is not JSON ({type(error).__name__}: {str(error)[:200]})") from error
+        reason = f"the {part} is not JSON"
+        raise Poison(f"{reason} ({type(error).__name__}: {str(error)[:200]})", reason) from error
 
 
 def _exact(text: str) -> Decimal:

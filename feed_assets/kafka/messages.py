@@ -71,6 +71,8 @@ class DeadLetter:
 
     message: Message
     reason: str
+    seal: Headers = ()
+    """Headers instead of the content, which the message then lacks, because its topic has masked columns."""
 
     @property
     def offset(self) -> int:

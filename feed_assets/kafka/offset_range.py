@@ -73,6 +73,8 @@ class Chunking:
     board: Blackboard
     on_step: Callable[[str], None] = field(default=_silent)
     clock: Callable[[], float] = field(default=monotonic)
+    mask_key: bytes = field(default=b"", repr=False)
+    """The secret key of hashes in masked columns."""
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -99,7 +101,7 @@ class ChunkWriter:
     ) -> None:
         self._chunking, self._place, self._topic = chunking, place, topic
         self.start, self._replaces = start, replaces
-        self._decode = Decoder(topic, chunking.schemas)
+        self._decode = Decoder(topic, chunking.schemas, chunking.mask_key)
         self._cutter = Cutter(start, topic, until, _body)
         self._slow = 0
 

@@ -8,6 +8,8 @@ from uuid import UUID
 from feed_assets.kafka import json_values
 from feed_assets.kafka.registry_schemas import Poison
 
+_NO_UUID = "the key is not the text of a UUID"
+
 
 def key_of(data: bytes, form: str) -> Any:
     """Return the value of a key in one of the formats of `KEY_FORMATS` except avro. Raise Poison if it is invalid."""
@@ -18,7 +20,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Poison("the key is not UTF-8: expected the text of a string key") from error
+        raise Poison.plain("the key is not UTF-8: expected the text of a string key") from error
 
 
 def _uuid(data: bytes) -> UUID:
@@ -27,9 +29,9 @@ def _uuid(data: bytes) -> UUID:
     try:
         number = UUID(text)
     except ValueError as error:
-        raise Poison(f"the key is {text[:50]!r}: expected the text of a UUID") from error
+        raise Poison(f"the key is {text[:50]!r}: expected the text of a UUID", _NO_UUID) from error
     if str(number) != text.lower():
-        raise Poison(f"the key is {text[:50]!r}: expected a UUID such as {number}")
+        raise Poison(f"the key is {text[:50]!r}: expected a UUID such as {number}", _NO_UUID)
     return number
 
 
@@ -38,7 +40,7 @@ def _number(form: str, name: str) -> Callable[[bytes], int]:
 
     def number(data: bytes) -> int:
         if len(data) != layout.size:
-            raise Poison(f"the key has {len(data)} bytes: expected the {layout.size} bytes of {name}")
+            raise Poison.plain(f"the key has {len(data)} bytes: expected the {layout.size} bytes of {name}")
         return layout.unpack(data)[0]
 
     return number

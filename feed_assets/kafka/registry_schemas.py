@@ -34,7 +34,19 @@ _Place = tuple[str, int | Literal["latest"]]
 
 
 class Poison(Exception):
-    """An error for a message that is not a valid record. Its text is the reason."""
+    """An error for a message that is not a valid record. Its text is the reason.
+
+    The text may quote the message. `public` is the reason for topics with masked columns, and quotes nothing of it.
+    """
+
+    def __init__(self, reason: str, public: str = "the reason is withheld: it may quote a masked column") -> None:
+        super().__init__(reason)
+        self.public = public
+
+    @classmethod
+    def plain(cls, reason: str) -> "Poison":
+        """Return an error whose text quotes nothing of a message but sizes and schema ids."""
+        return cls(reason, reason)
 
 
 class _Unknown(Exception):
@@ -63,7 +75,7 @@ class Schemas:
         if schema_id not in self._known:
             since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
             if monotonic() < since + _REFUSED_SECONDS:
-                raise Poison(reason)
+                raise Poison.plain(reason)
             self._keep(schema_id, self._fetched(schema_id))
         elif next(reversed(self._known)) != schema_id:
             self._known[schema_id] = self._known.pop(schema_id)
@@ -102,7 +114,7 @@ class Schemas:
         if len(self._refused) >= _REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
         self._refused[schema_id] = monotonic(), reason
-        raise Poison(reason)
+        raise Poison.plain(reason)
 
     def _parsed(self, schema: Schema) -> tuple[avro.Schema, int]:
         """Return a schema, and the length of its text, including the texts of referenced schemas."""

@@ -186,7 +186,7 @@ class Signals:
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
         values |= {CUT: len(letter.message.value or b"")} if is_cut else {}
         values |= {OWN: len(message.headers)}
-        headers = [(name, str(value).encode(errors="replace")) for name, value in values.items()]
+        headers = [*letter.seal, *((name, str(value).encode(errors="replace")) for name, value in values.items())]
 
         self._producer.produce(
             dead_letters_of(self.topic),

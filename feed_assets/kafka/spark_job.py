@@ -15,7 +15,7 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from feed_assets.core.chunks import OffsetRange, line_before, plan
 from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable
 from feed_assets.core.topics import Topic
-from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.messages import DeadLetter, Headers, Message
 from feed_assets.kafka.offset_range import Chunking, ChunkWriter, Kept, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader
 from feed_assets.kafka.range_reader import Reached, follow
@@ -46,12 +46,14 @@ _DEAD = pa.struct(
         "headers": pa.list_(_HEADER),
         "timestamp": pa.int64(),
         "reason": pa.string(),
+        "seal": pa.list_(_HEADER),
     }
 )
 _TOLD = pa.schema({"span": pa.int64(), "first_offset": pa.int64(), "signal": pa.binary(), "dead": pa.list_(_DEAD)})
 _TOLD_DDL = (
     "span bigint, first_offset bigint, signal binary, dead array<struct<offset: bigint, key: binary, value: binary, "
-    "headers: array<struct<name: string, value: binary>>, timestamp: bigint, reason: string>>"
+    "headers: array<struct<name: string, value: binary>>, timestamp: bigint, reason: string, "
+    "seal: array<struct<name: string, value: binary>>>>"
 )
 
 
@@ -153,12 +155,18 @@ def _size(kept: Kept) -> int:
 
 
 def _row(at: int, kept: Kept) -> dict[str, Any]:
-    dead = [{**each.message._asdict(), "headers": _headers(each.message), "reason": each.reason} for each in kept.dead]
+    dead = [_letter(each) for each in kept.dead]
     return {"span": at, "first_offset": kept.signal.first_offset, "signal": kept.signal.encoded(0), "dead": dead}
 
 
-def _headers(message: Message) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value} for name, value in message.headers]
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    message = letter.message
+    headers = {"headers": _structs(message.headers), "seal": _structs(letter.seal)}
+    return {**message._asdict(), **headers, "reason": letter.reason}
+
+
+def _structs(headers: Headers) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in headers]
 
 
 def _kept(row: Mapping[str, Any]) -> Kept:
@@ -166,6 +174,6 @@ def _kept(row: Mapping[str, Any]) -> Kept:
 
 
 def _dead(row: Mapping[str, Any]) -> DeadLetter:
-    headers = [(each["name"], each["value"]) for each in row["headers"]]
+    headers, seal = [[(each["name"], each["value"]) for each in row[name]] for name in ("headers", "seal")]
     message = Message(row["offset"], row["key"], row["value"], headers, row["timestamp"])
-    return DeadLetter(message, row["reason"])
+    return DeadLetter(message, row["reason"], seal)

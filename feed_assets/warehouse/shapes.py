@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import storable
+from feed_assets.core.topics import NO_MASKS, Mask
 from feed_assets.kafka.avro_types import branches, is_decimal, named_types
 from feed_assets.warehouse.defaults import Types, default_of
 
@@ -143,18 +144,22 @@ _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
 """Kinds whose values every warehouse casts to the same texts that chunks have. So such columns can become texts."""
 
 
-def shape_of(schema: "avro.Schema", key: Sequence[str], *, is_debezium: bool = False) -> Shape:
+def shape_of(
+    schema: "avro.Schema", key: Sequence[str], *, is_debezium: bool = False, masks: Mapping[str, Mask] = NO_MASKS
+) -> Shape:
     """Return the shape of a table for a parsed schema. A key field that the schema lacks becomes a text column.
 
-    `is_debezium` means that the schema is an envelope of Debezium, with the rows inside. Raise InvalidShape if no table
-    can have this shape.
+    `is_debezium` means that the schema is an envelope of Debezium, with the rows inside. `masks` are those of the
+    topic. Raise InvalidShape if no table can have this shape.
     """
     # Import these modules here, because they need Kafka's packages, which only topics need.
     from feed_assets.kafka import avro, debezium
+    from feed_assets.kafka.masks import masked_record
 
     record = debezium.row_type(schema) if is_debezium else avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is not a record: expected one, or a union of null and one.")
+    record = masked_record(record, masks)
     check_columns(len(record["fields"]))
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}

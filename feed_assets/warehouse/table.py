@@ -239,8 +239,8 @@ class TopicTable:
         if schema_id is None:
             return None
         try:
-            schema = self._loading.schemas.get(schema_id)
-            return shape_of(schema, self._topic.key, is_debezium=self._topic.is_debezium)
+            schema, topic = self._loading.schemas.get(schema_id), self._topic
+            return shape_of(schema, topic.key, is_debezium=topic.is_debezium, masks=topic.masks)
         except Poison as error:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."

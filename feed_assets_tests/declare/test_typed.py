@@ -242,6 +242,7 @@ WRONG: dict[str, Any] = {
     "kafka_topic.values": "xml",
     "kafka_topic.schema": {"id": "int"},
     "kafka_topic.keys": "varchar",
+    "kafka_topic.mask": {"email": "sha1"},
     "kafka_topic.format": "orc",
     "kafka_topic.gzip": "yes",
     "kafka_topic.conflicts": "ignore",

@@ -123,11 +123,13 @@ def test_only_services_that_need_a_secret_get_it():
     files = {each.name: {one.split(":")[0] for one in services[each.name]["volumes"]} for each in OURS}
     assert {name for name, held in files.items() if "./spark.conf" in held} == SPARK
     units = {each.stem.removeprefix("feed-assets-"): sections(each)["Service"] for each in UNITS}
-    for name in {each.name for each in OURS} - {"code"}:
-        assert services[name]["environment"]["FEED_ASSETS_SPARK_CONF"] == ""
-        assert units[name]["UnsetEnvironment"] == ["FEED_ASSETS_SPARK_CONF"]
-    assert "FEED_ASSETS_SPARK_CONF" not in services["code"].get("environment", {})
-    assert "UnsetEnvironment" not in units["code"]
+    private = {"FEED_ASSETS_SPARK_CONF": {"code"}, "FEED_ASSETS_MASK_KEY": {"code", "connector"}}
+    for each in OURS:
+        withheld = {name for name, holders in private.items() if each.name not in holders}
+        environment = services[each.name].get("environment", {})
+        assert {name for name in private if environment.get(name) == ""} == withheld
+        assert {*" ".join(units[each.name].get("UnsetEnvironment", [])).split()} == withheld
+        assert private.keys() & environment.keys() == withheld
 
 
 def test_helm_values_are_valid_by_the_chart_and_name_nothing_that_it_does_not_have():

@@ -4,7 +4,7 @@ Each is an event table whose events are the chunks' signals.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import dagster as dg
@@ -18,6 +18,7 @@ from feed_assets.core.topics import (
     ChunkFormat,
     Conflicts,
     KeyFormat,
+    Mask,
     Topic,
     ValueFormat,
     dead_letters_of,
@@ -42,6 +43,7 @@ def kafka_topic(
     values: ValueFormat = "avro",
     schema: str | None = None,
     keys: KeyFormat = "avro",
+    mask: Mapping[str, Mask] | None = None,
     format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
     conflicts: Conflicts = "stop",
@@ -69,6 +71,10 @@ def kafka_topic(
         schema: The columns of values in JSON, in Spark's DDL. Every column may be null. A value with another field, or
             with a value of another type, becomes a dead letter.
         keys: The format of keys: `avro`, one of Kafka's own serializers (`string`, `int`, `long`, `uuid`), or `json`.
+        mask: Columns that no chunk has in plain text, such as `{"email": "hash", "iban": "last4", "birth": "null"}`.
+            `hash` is an HMAC-SHA-256 with `FEED_ASSETS_MASK_KEY`, so equal values stay equal. `last4` keeps the last
+            four characters. Both make the column a text. A message whose schema lacks a column becomes a dead letter,
+            unless the column's name ends with `?`. Dead letters of the topic have no content.
         format: The file format of chunks: `csv` or `parquet`.
         gzip: True if chunks in CSV are compressed with gzip.
         conflicts: What warehouse tables of the topic do with rows that they cannot take: a key from a second partition,
@@ -102,6 +108,7 @@ def kafka_topic(
         values=values,
         columns=schema,
         keys=keys,
+        mask=mask or {},
         format=format,
         gzip=gzip,
         conflicts=conflicts,

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from feed_assets.core.cadence import Cadence
-from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, ValueFormat
+from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Mask, ValueFormat
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
 from feed_assets.orchestration.execute.yaml_models import DeclaredComponent, placed
@@ -27,6 +27,7 @@ class TopicModel(BaseModel):
     values: ValueFormat = "avro"
     columns: str | None = Field(None, alias="schema")
     keys: KeyFormat = "avro"
+    mask: dict[str, Mask] = Field(default_factory=dict[str, Mask])
     format: ChunkFormat = "csv"
     gzip: bool = False
     conflicts: Conflicts = "stop"
