@@ -48,10 +48,12 @@ class Place:
     endpoint: str | None = None
     group: str = field(default_factory=lambda: f"group-{uuid4().hex}")
     conf: Mapping[str, str] = field(default_factory=dict)
+    mask_key: bytes = b""
 
     def chunking(self, member: str = "", **changes: Any) -> Chunking:
         conf = {"bootstrap.servers": self.servers, "group.id": self.group, **QUICK, **self.conf}
         conf |= {"group.instance.id": member} if member else {}
+        changes = {"mask_key": self.mask_key, **changes}
         board = Blackboard.open(self.board, endpoint=self.endpoint, **_keys(self.board))
         return Chunking(Clients(conf), Schemas(self.registry), board, **changes)
 
