@@ -354,6 +354,11 @@ class Settings(Declaring):
         centers = self.data_centers.get_secret_value()
         return next((name for name, each in centers.items() if target in each.targets), PRIMARY)
 
+    @property
+    def mask_key_bytes(self) -> bytes:
+        """Return the secret key of hashes in masked columns. It is empty if no key is set."""
+        return self.mask_key.get_secret_value().encode() if self.mask_key else b""
+
     def warehouse(self, name: str) -> Warehouse:
         """Return a warehouse by its name. Raise InvalidSetting if it is not set."""
         warehouses = self.warehouses.get_secret_value()

@@ -131,9 +131,7 @@ def dead_letters(
     named_topics(load_graph(module), [topic])
     clients = clients_for(topic)
     if apply and (replay or drop):
-        key = settings().mask_key
-        mask_key = key.get_secret_value().encode() if key else b""
-        count = letters.settle(clients, topic, produces=replay, mask_key=mask_key)
+        count = letters.settle(clients, topic, produces=replay, mask_key=settings().mask_key_bytes)
         show(Values.of(topic=topic, **{"replayed" if replay else "dropped": count}), as_json)
         return
     listed = letters.letters(clients, topic, limit)

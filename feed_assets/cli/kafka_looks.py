@@ -45,6 +45,7 @@ class KafkaLooks:
         return "answers"
 
     def _topics(self) -> str:
+        from feed_assets.kafka.masks import check_key
         from feed_assets.orchestration.ticks.topic_checks import topics_of
 
         declared = topics_of(load_graph(self.module))
@@ -52,6 +53,7 @@ class KafkaLooks:
         if absent := sorted({*declared} - existing):
             names = shortened(absent, NAMED)
             raise NoTopic(f"declared topics that the broker does not have: {names}. Create them, or correct the names.")
+        check_key([each.topic for each in declared.values() if each.topic], self.settings.mask_key_bytes)
         return f"{len(declared)} declared, all of them at the broker"
 
     def _listed(self) -> tuple[set[str], int]:

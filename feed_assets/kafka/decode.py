@@ -163,8 +163,8 @@ def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
         raise Poison.plain(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
-        expected = "expected the magic byte 0"
-        raise Poison(f"the {part} begins with byte {magic}: {expected}", f"the {part} begins otherwise: {expected}")
+        public = f"the {part} does not begin with the magic byte 0"
+        raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0", public)
     if schema_id > _GREATEST_ID:  # Do not request such an id, because the registry's answer would look like an outage.
         raise Poison.plain(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)

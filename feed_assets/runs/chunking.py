@@ -18,5 +18,4 @@ def chunking_of(config: Settings) -> Chunking:
     if config.kafka_registry is None:
         raise InvalidSetting("FEED_ASSETS_KAFKA_REGISTRY is not set: expected the URL of the schema registry.")
     schemas = Schemas(config.kafka_registry.get_secret_value())
-    key = config.mask_key.get_secret_value().encode() if config.mask_key else b""
-    return Chunking(Clients(conf, say_heard), schemas, open_board(config), mask_key=key)
+    return Chunking(Clients(conf, say_heard), schemas, open_board(config), mask_key=config.mask_key_bytes)

@@ -161,7 +161,7 @@ def test_blackboards_of_others_are_listed_and_data_centers_are_written(
 TOPIC = """
 import dagster as dg
 from feed_assets import kafka_topic
-defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"])])
+defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"]{})])
 """
 
 
@@ -169,12 +169,12 @@ defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"])]
 def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that checks Kafka with some settings, for one declared topic."""
 
-    def look(topic: str = "clicks", **values: str) -> dict[str, tuple[str, str]]:
+    def look(topic: str = "clicks", options: str = "", /, **values: str) -> dict[str, tuple[str, str]]:
         for name, value in values.items():
             monkeypatch.setenv(f"FEED_ASSETS_{name.upper()}", value)
         settings.cache_clear()
-        module = f"location_{abs(hash(topic))}"
-        (tmp_path / f"{module}.py").write_text(TOPIC.format(topic))
+        module = f"location_{abs(hash(topic + options))}"
+        (tmp_path / f"{module}.py").write_text(TOPIC.format(topic, options))
         monkeypatch.syspath_prepend(str(tmp_path))
         code, found = looked("-m", module)
         assert code == 1, "there is no Java"
@@ -198,6 +198,7 @@ def test_doctor_checks_broker_registry_and_declared_topics(kafka, broker, regist
     admin = AdminClient({"bootstrap.servers": broker.servers})
     admin.create_topics([NewTopic(name, 1)])[name].result(120)
     assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
+    assert "FEED_ASSETS_MASK_KEY is not set" in kafka(name, ', mask={"email": "hash"}')["topics"][1]
 
 
 def test_doctor_reports_a_silent_broker_and_registry_in_time(kafka, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import signal
 from datetime import date
 from decimal import Decimal
 from hashlib import sha256
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from feed_assets.cli import main
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting, LetterLeft
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, dialect, spark_job
@@ -19,6 +21,8 @@ from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
 from feed_assets.kafka.offset_range import Kept
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
+from feed_assets.warehouse.shapes import shape_of
+from feed_assets_tests.kafka.connector_command import LOCATION
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import POISON, World, header
 
@@ -130,6 +134,12 @@ def test_a_masked_key_has_the_same_hash_in_rows_and_tombstones_wherever_it_is_re
         datum = {"op": op, "before": None, "after": None, part: {"id": "a", "email": SECRET}}
         changed = decoded(wire(4, datum), mask={**mask, "email": "hash"}, operation="debezium")
         assert (cells(changed)["id"], cells(changed)["email"]) == (keyed("a"), keyed(SECRET)), part
+    shape = shape_of(SCHEMAS[4], ["id"], is_debezium=True, masks={"email": "last4"})
+    assert [str(each) for each in shape.columns] == ["id text not null", "email text"]
+    shape = shape_of(SCHEMAS[1], ["n"], masks={"n": "hash", "card": "hash", "birth": "null"})
+    kinds = {each.name: (each.kind.name, each.is_nullable, each.default) for each in shape.columns}
+    assert kinds["n"] == ("text", False, None)
+    assert [kinds["card"], kinds["birth"]] == [("text", True, None), ("date", True, None)]
     renamed = decoded(wire(3, {"mail": SECRET}), wire(2, {"id": "a"}), mask={"email": "hash"})
     assert cells(renamed)["mail"] == keyed(SECRET), "an alias is the same column"
     assert decoded(wire(3, {"mail": SECRET}), mask={"email": "hash"}, key=("mail",)).reason.startswith("schema 3 has")
@@ -139,7 +149,7 @@ def test_a_masked_key_has_the_same_hash_in_rows_and_tombstones_wherever_it_is_re
     ("value", "topic", "reason"),
     [
         (wire(5, {"id": SECRET}), {}, "schema 5 has no field email, which is masked: correct the mask, or declare"),
-        (SECRET.encode(), {}, "the value begins otherwise: expected the magic byte 0"),
+        (SECRET.encode(), {}, "the value does not begin with the magic byte 0"),
         (wire(1, ROW)[:8], {}, "the value is not Avro of schema 1"),
         (None, {"keys": "uuid"}, "the key is not the text of a UUID"),
         (None, {"keys": "json"}, "the key is not JSON"),
@@ -201,7 +211,17 @@ def test_masks_that_could_not_hold_are_refused_where_they_are_declared(options, 
         kafka_topic("t/users", topic="users", key=["id"], **options)
 
 
-def test_without_a_key_a_topic_with_masks_is_not_read():
+def test_without_a_key_a_topic_with_masks_is_not_read(home, tmp_path, monkeypatch, capsys):
+    limits = {"mask": {"email": "hash"}}
+    (tmp_path / "location_of_masks.py").write_text(LOCATION.format(topic="users", limits=limits))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FEED_ASSETS_KAFKA", '{"bootstrap.servers": "127.0.0.1:1"}')
+    monkeypatch.setenv("FEED_ASSETS_KAFKA_REGISTRY", "http://127.0.0.1:1")
+    monkeypatch.setattr("sys.argv", ["feed-assets", "connector", "run", "-m", "location_of_masks"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit):
+        main()
+    assert "FEED_ASSETS_MASK_KEY is not set, and a topic has masked columns" in capsys.readouterr().err
     topic = Topic(key=("id",), mask={"email": "hash"})
     check_key([Topic(key=("id",))], b"")
     for act in (lambda: check_key([topic], b""), lambda: Decoder(topic, Registry())):  # type: ignore[arg-type]

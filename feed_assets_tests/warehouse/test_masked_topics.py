@@ -148,7 +148,7 @@ def test_planted_values_are_in_the_topic_and_nowhere_else(world, url, engine, tm
     assert rows == [(keyed(key), keyed(EMAIL), *ROW, *hashes, n) for key, n in ((ID, 2), ("kept-1", 3))]
     assert json.loads(refused)["email"] == keyed(EMAIL)
     assert [header(each, "reason")[:40] for each in world.dead_letters()] == [
-        "the value begins otherwise: expected the",
+        "the value does not begin with the magic ",
         f"the value is not Avro of schema {world.signals()[0].schema_id}"[:40],
         f"the value has 12 bytes after the Avro of schema {world.signals()[0].schema_id}"[:40],
         "the header op is another word: expected ",
