@@ -87,6 +87,7 @@ class Topic(BaseModel):
         keys: The format of keys.
         conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
         mask: The masked columns. A name that ends with `?` is a column that schemas may lack.
+        newest_by: The field whose greatest value wins for a key in a warehouse table, whichever partition it is from.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,6 +103,7 @@ class Topic(BaseModel):
     keys: KeyFormat = "avro"
     conflicts: Conflicts = "stop"
     mask: Annotated[Mapping[str, Mask], AfterValidator(_mask)] = Field(default_factory=dict[str, Mask])
+    newest_by: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check_formats(self) -> Self:
@@ -113,6 +115,7 @@ class Topic(BaseModel):
             raise ValueError("schema is given, and values are Avro, whose schemas have the columns: add values='json'")
         if self.is_debezium and self.values == "json":
             raise ValueError("Debezium's envelopes in JSON do not tell the types of numbers: expected Avro")
+        self._check_order()
         return self
 
     @model_validator(mode="after")
@@ -124,6 +127,24 @@ class Topic(BaseModel):
         if declared is not None and (unknown := sorted(self.masks.keys() - declared)):
             raise ValueError(f"mask of {unknown[0]!r}: expected one of the columns {', '.join(sorted(declared))}")
         return self
+
+    def _check_order(self) -> None:
+        """Raise ValueError for a `newest_by` that cannot order the rows of a key."""
+        if self.newest_by in (*self.key, "_operation", "_offset", "_partition"):
+            raise ValueError(
+                f"newest_by is {self.newest_by}, which is a key field or a column of ours: expected a field whose "
+                "value grows with each change of a row"
+            )
+        if self.newest_by and self.is_debezium:
+            raise ValueError(
+                "newest_by is declared, and an envelope's delete has the row before it, without a value of its own: "
+                "expected unwrapped events, such as operation='field:__op' and newest_by='__source_lsn'"
+            )
+        if self.newest_by in self.masks:
+            raise ValueError(f"newest_by is {self.newest_by}, which is masked and has no order: expected another field")
+        names = [name for name, _ in column_types(self.columns)] if self.columns else []
+        if self.newest_by and names and self.newest_by not in names:
+            raise ValueError(f"newest_by is {self.newest_by}: expected a column of schema, one of {', '.join(names)}")
 
     @property
     def masks(self) -> dict[str, Mask]:

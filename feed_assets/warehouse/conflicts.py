@@ -10,14 +10,19 @@ from feed_assets.warehouse import statements
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import loosened, migrate, places, projected
+from feed_assets.warehouse.order_column import check_first, check_same
 from feed_assets.warehouse.shapes import Shape, widens
 
 
 class Refusal(NamedTuple):
-    """Why the table refuses the rows of a schema. With `has_key`, it still follows the deletes among them."""
+    """Why the table refuses the rows of a schema. With `has_key`, it still follows the deletes among them.
+
+    With `has_order`, these deletes have a value for the column of `newest_by`.
+    """
 
     reason: str
     has_key: bool
+    has_order: bool = False
 
 
 class TableChange(NamedTuple):
@@ -48,16 +53,20 @@ def change(
     """Return the change that a table needs before rows of a schema are loaded.
 
     The table is created, migrated to a newer schema, or widened for an older schema. If that is impossible, raise
-    InvalidShape or NotMigratable, or return a refusal if `conflicts` says so. A table's first schema, and another key,
-    are never refused: then every row would be.
+    InvalidShape or NotMigratable, or return a refusal if `conflicts` says so. A table's first schema, another key and
+    another `newest_by` are never refused: then every row would be.
     """
+    if state.shape is not None and shape is not None:
+        check_same(table, state.shape, shape)
     try:
         return _changed(engine, table, state, schema_id, _projected(state, schema_id, shape, conflicts))
     except (InvalidShape, NotMigratable) as error:
         if conflicts == "stop" or state.shape is None or shape is None or state.shape.key != shape.key:
             raise
         reason = str(error).partition(". The table is ")[0]
-        refusal = Refusal(f"the schema {schema_id}: {reason}", _has_key(state.shape, shape))
+        refusal = Refusal(
+            f"the schema {schema_id}: {reason}", _has_key(state.shape, shape), _has_order(state.shape, shape)
+        )
         return TableChange((), state, shape, refusal)
 
 
@@ -73,10 +82,18 @@ def _has_key(table: Shape, shape: Shape) -> bool:
     return all(widens(of_schema.kind, of_table.kind) for of_schema, of_table in pairs)
 
 
+def _has_order(table: Shape, shape: Shape) -> bool:
+    """Return whether the table's column of `newest_by` can store the values of a refused schema's field."""
+    kinds = [{each.name: each.kind for each in one.columns} for one in (table, shape)]
+    of_table, of_schema = (each.get(table.newest_by) for each in kinds)
+    return of_table is not None and of_schema is not None and widens(of_schema, of_table)
+
+
 def _changed(engine: Engine, table: str, state: TopicState, schema_id: int | None, shape: Shape | None) -> TableChange:
     if schema_id is None or shape is None:
         return TableChange((), state)
     if state.shape is None or state.schema_id is None:
+        check_first(shape)
         engine.check(table, shape)
         created = tuple(statements.create(engine, table, shape))
         _check_copied(engine, len(created), shape)

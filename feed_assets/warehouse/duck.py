@@ -96,7 +96,7 @@ class DuckDB(Engine):
         Copying the newest rows would take twice the time. So they are copied only if some column has one type in the
         staging table, and another one in the loaded table, or if a column hides DuckDB's own `rowid`.
         """
-        if any(each.name.lower() == "rowid" for each in shape.columns):
+        if not self.row_id(shape):
             yield from super().newest(newest, staging, shape)
             yield f"DROP TABLE {staging}"
             return
@@ -107,6 +107,10 @@ class DuckDB(Engine):
         else:  # Do not use SET DATA TYPE: it also casts the rows that were refused and deleted, and would fail.
             yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
             yield f"DROP TABLE {staging}"
+
+    def row_id(self, shape: Shape, /) -> str:
+        """Return DuckDB's `rowid`, unless a column of the table hides it. Finding rows by it reads no other column."""
+        return "" if any(each.name.lower() == "rowid" for each in shape.columns) else "rowid"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
         """Return the SQL condition that a text is not a valid value of a column type, by DuckDB's own cast."""

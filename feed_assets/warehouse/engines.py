@@ -221,6 +221,10 @@ class Engine(ABC):
         rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
         yield f"CREATE TEMP TABLE {newest} AS {rows}"
 
+    def row_id(self, _shape: Shape, /) -> str:
+        """Return the column that finds a row of a table again in the same transaction. The default is none: ''."""
+        return ""
+
     def keys(self, shape: Shape) -> str:
         """Return SQL for the key columns of a staged row."""
         return ", ".join(self.value(quoted(each.name), each.kind) for each in shape.key_columns)

@@ -22,7 +22,7 @@ from feed_assets.core.message_words import excerpt
 from feed_assets.core.sql_text import quoted
 from feed_assets.core.topics import Conflicts
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import load_files, load_state, refused_rows, statements
+from feed_assets.warehouse import load_files, load_state, ordered_merge, refused_rows, statements
 from feed_assets.warehouse.conflicts import Refusal, Refusals, change
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
@@ -206,7 +206,8 @@ def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
 
 def _refused_destinations(table: Shape, refusal: Refusal) -> Mapping[str, str]:
     """Return the names of the table's columns for the files of a refused schema: only those that a delete needs."""
-    return {each: each for each in (OPERATION, OFFSET, *(table.key if refusal.has_key else ()))}
+    order = (table.newest_by,) if refusal.has_order else ()
+    return {each: each for each in (OPERATION, OFFSET, *((*table.key, *order) if refusal.has_key else ()))}
 
 
 def _order(refusal: Refusal | None) -> int:
@@ -225,6 +226,14 @@ class _Rows:
         """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
         self._stage(batches, shapes, refusals)
         self._run(statements.refuse(self._engine, self._table, self._shape))
+        if self._shape.newest_by:
+            self._run(ordered_merge.newest(self._engine, self._table, self._shape))
+        else:
+            self._find_newest(batches)
+        self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
+
+    def _find_newest(self, batches: Sequence[ChunkGroup]) -> None:
+        """Find the row of each key with the highest offset, and delete what it replaces. Raise KeyStrayed."""
         if self._engine.stages_text:
             self._run(statements.refuse_strays(self._engine, self._table, self._shape))
         if len({each.partition for each in batches}) > 1:  # Check this before DuckDB deletes the older rows.
@@ -232,7 +241,6 @@ class _Rows:
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for quoted_table in (self._engine.table(self._table), statements.deleted_of(self._table)):
             self._make_way(quoted_table)
-        self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
 
     def _run(self, texts: Iterable[str]) -> None:
         for each in texts:

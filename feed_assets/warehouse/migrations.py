@@ -69,6 +69,9 @@ class SetComment:
 _OF_MANY_TEXTS = frozenset({"uuid", "decimal"})
 """Kinds in which different texts may stand for the same value."""
 
+ORDERED = frozenset({"integer", "bigint", "decimal", "date", "timestamp", "local_timestamp"})
+"""Kinds of columns for `newest_by`: every warehouse compares their values alike, also after they were widened."""
+
 Step = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeNullable | SetDefault | SetComment
 
 
@@ -85,6 +88,8 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     sources = _sources(table, newer)
     kept = {each.name for each in sources.values()}
     new_names = {each.name: name for name, each in sources.items()}
+    if table.newest_by and table.newest_by not in new_names:
+        raise _refused(f"there is no field {table.newest_by}, by which newest_by orders the rows", table, newer)
     variants = merged_variants(table, newer, new_names)
     stays = kept_for_variants(newer.model_copy(update={"variants": variants}))
     retained = {each.name: each for each in table.columns if each.name not in kept and each.name in stays}
@@ -103,7 +108,9 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
     names = {each.name for each in columns}
     gone = tuple(name for name in (*table.dropped, *(each.name for each in dropped)) if name not in names)
-    shape = newer.model_copy(update={"columns": columns, "dropped": gone, "variants": variants})
+    order = new_names.get(table.newest_by, "")
+    shape = newer.model_copy(update={"columns": columns, "dropped": gone, "variants": variants, "newest_by": order})
+    _check_order(shape, table, newer)
     return Migration((*dropped, *renamed, *added, *changed), shape)
 
 
@@ -122,7 +129,9 @@ def loosened(table: Shape, older: Shape) -> Migration:
     added = [_added(each) for each in older.columns if each.name not in existing_names]
     changed = [step for old, new in zip(table.columns, columns, strict=True) for step in _changes(old, new)]
     steps = (*map(AddColumn, added), *changed)
-    return Migration(steps, table.model_copy(update={"columns": (*columns, *added), "variants": variants}))
+    shape = table.model_copy(update={"columns": (*columns, *added), "variants": variants})
+    _check_order(shape, table, older)
+    return Migration(steps, shape)
 
 
 def projected(table: Shape, other: Shape, is_newer: bool) -> Shape:
@@ -183,6 +192,18 @@ def _longer(column: Column, length: int) -> Column:
 def _check_key(table: Shape, other: Shape) -> None:
     if table.key != other.key:
         raise _refused(f"the key is {', '.join(other.key)}, not {', '.join(table.key)}", table, other)
+
+
+def _check_order(after: Shape, table: Shape, other: Shape) -> None:
+    """Raise NotMigratable if the column of `newest_by` would get a kind whose values have another order, or none."""
+    kinds = {each.name: each.kind for each in after.columns}
+    if after.newest_by and kinds[after.newest_by].name not in ORDERED:
+        raise _refused(
+            f"newest_by orders the rows by {after.newest_by}, which would become {kinds[after.newest_by]}: expected "
+            f"one of {', '.join(sorted(ORDERED))}",
+            table,
+            other,
+        )
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:

@@ -157,6 +157,10 @@ class PostgreSQL(Engine):
             _refuse_old(opened.info.server_version)
             yield _Connection(opened, url)
 
+    def row_id(self, _: Shape, /) -> str:
+        """Return the place of a row. If another role moves the row meanwhile, the primary key refuses the new one."""
+        return "ctid"
+
     def bytes_of(self, text: str) -> str:
         """Return SQL that turns a text of hexadecimal digits into bytes, by PostgreSQL's `decode`."""
         return f"decode({text}, 'hex')"

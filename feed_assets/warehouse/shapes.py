@@ -23,6 +23,9 @@ TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 DELETED_AT = "_deleted_at"
 """The column with the time of a deletion, in the table of deleted keys."""
 
+ORDER = "_newest_by"
+"""The column with the order value of a deletion, in the table of deleted keys. Only tables with `newest_by` have it."""
+
 MOST_COLUMNS = 1_598
 """The most columns of a table, with dropped ones. PostgreSQL and Redshift allow 1,600, including our two columns."""
 
@@ -103,6 +106,8 @@ class Shape(BaseModel):
     variants: tuple[Variant, ...] = ()
     owners: tuple[str, ...] = ()
     """The owners in the schema's attribute `owners`."""
+    newest_by: str = ""
+    """The column whose greatest value wins for a key. If it is empty, the highest offset wins."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"
@@ -167,9 +172,9 @@ def shape_of(
         raise InvalidShape(
             f"the schema has a field {min(reserved)}: that is a column of every table. Rename the field."
         )
-    if DELETED_AT in key:
+    if reserved := {DELETED_AT, ORDER} & {*key}:
         raise InvalidShape(
-            f"the key has a field {DELETED_AT}, which is reserved in the table of deleted keys. Rename the field."
+            f"the key has a field {min(reserved)}, which is reserved in the table of deleted keys. Rename the field."
         )
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
     types = Types(named)

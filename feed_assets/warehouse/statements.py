@@ -18,13 +18,16 @@ from feed_assets.warehouse.migrations import (
     Step,
     WidenColumn,
 )
-from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, PARTITION, Column, Shape
+from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, ORDER, PARTITION, Column, Shape
 
 STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Our own schemas: for the state tables, and for each table's deleted keys."""
 
 REFUSED_PLACE = "topic, topic_partition, topic_offset, reason, refused_at"
 """The columns of a refused row's place and reason."""
+
+STAGED_ORDER = '"feed_assets order"'
+"""The column of NEWEST with the order value of a row or a delete, if the table has `newest_by`."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
 """Temporary tables: all rows of the files, and each key's newest row. No topic's name contains a blank."""
@@ -43,7 +46,7 @@ def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
     position_columns = (
         [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
     )
-    key = [f"PRIMARY KEY ({_names(shape.key)})"] if engine.has_keys and shape.key else []
+    key = [f"PRIMARY KEY ({names_of(shape.key)})"] if engine.has_keys and shape.key else []
     columns = [engine.column(each) for each in shape.columns]
     yield f"CREATE TABLE {engine.table(table)} ({', '.join([*columns, *position_columns, *key])}){engine.layout}"
     for each in shape.columns:
@@ -58,10 +61,15 @@ def _create_deleted(
     engine: Engine, table: str, shape: Shape, position_columns: Iterable[str], key: Iterable[str]
 ) -> Iterator[str]:
     keys = [engine.column(each) for each in shape.key_columns]
-    remembered = [*keys, *position_columns, f"{DELETED_AT} timestamptz NOT NULL", *key]
+    order = [engine.column(each.model_copy(update={"name": ORDER})) for each in _order_columns(shape)]
+    remembered = [*keys, *position_columns, *order, f"{DELETED_AT} timestamptz NOT NULL", *key]
     yield f"CREATE TABLE {deleted_of(table)} ({', '.join(remembered)}){engine.layout}"
     if engine.has_keys:
         yield f"CREATE INDEX ON {deleted_of(table)} ({DELETED_AT})"
+
+
+def _order_columns(shape: Shape) -> list[Column]:
+    return [each for each in shape.columns if each.name == shape.newest_by]
 
 
 def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]:
@@ -94,6 +102,9 @@ def _altered(
             [column] = [each for each in shape.columns if each.name == name]
             for each in _places(engine, table, name, shape):
                 yield from engine.widen(each, column, was)
+            if name == shape.newest_by:
+                order = column.model_copy(update={"name": ORDER, "comment": ""})
+                yield from engine.widen(deleted_of(table), order, was)
 
 
 def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[ColumnGrowth]:
@@ -163,7 +174,7 @@ def refuse_rows(engine: Engine, topic: str, wrong: str, reason: str, texts: Mapp
 
 def strays_among(shape: Shape) -> str:
     """Return a query for a staged key that comes from two partitions: its values, and both partitions."""
-    names = _names(shape.key)
+    names = names_of(shape.key)
     return (
         f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
         f"HAVING min({PARTITION}) <> max({PARTITION}) LIMIT 1"
@@ -180,13 +191,13 @@ def obstacle(quoted_table: str, shape: Shape) -> str:
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
     return (
         f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {quoted_table} t "
-        f"ON {_same_key(shape, 't', 's')} WHERE {is_stray} OR t.{OFFSET} >= s.{OFFSET} ORDER BY {is_stray} DESC LIMIT 1"
+        f"ON {same_key(shape, 't', 's')} WHERE {is_stray} OR t.{OFFSET} >= s.{OFFSET} ORDER BY {is_stray} DESC LIMIT 1"
     )
 
 
 def replace(quoted_table: str, shape: Shape) -> str:
     """Return the statement that deletes the table's rows with staged keys, even rows that are newer."""
-    return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {_same_key(shape, quoted_table, 's')}"
+    return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {same_key(shape, quoted_table, 's')}"
 
 
 def replace_and_ask(quoted_table: str, shape: Shape) -> str:
@@ -195,7 +206,7 @@ def replace_and_ask(quoted_table: str, shape: Shape) -> str:
     Such a row is newer than its staged row, or from another partition. In one statement, the large table is searched
     only once.
     """
-    keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
+    keys, was, came = names_of(shape.key), '"feed_assets was"', '"feed_assets came"'
     staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_newer = f'{quoted_table}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
     returned = f"{staged_key}, {quoted_table}.{PARTITION} AS {was}, s.{PARTITION} AS {came}, {is_newer}"
@@ -221,7 +232,7 @@ def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
 def drop_older(quoted_table: str, shape: Shape) -> str:
     """Return the statement that deletes each row of NEWEST that is not newer than its key's row in `quoted_table`."""
     is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
-    return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
+    return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {same_key(shape, 't', NEWEST)} AND {is_newer}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
@@ -230,10 +241,12 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     The last statements drop the temporary tables, and forget keys that were deleted more than `deleted_days` ago.
     """
     target, deleted = engine.table(table), deleted_of(table)
-    keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
-    yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
+    keys, is_delete = names_of((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
+    order, value = (f", {ORDER}", f", {STAGED_ORDER}") if shape.newest_by else ("", "")
+    gone = f"SELECT {keys}{value}, {engine.now} FROM {NEWEST} WHERE {is_delete}"
+    yield f"INSERT INTO {deleted} ({keys}{order}, {DELETED_AT}) {gone}"
     yield f"DELETE FROM {NEWEST} WHERE {is_delete}"
-    names = _names((*(each.name for each in shape.columns), PARTITION, OFFSET))
+    names = names_of((*(each.name for each in shape.columns), PARTITION, OFFSET))
     yield f"INSERT INTO {target} ({names}) SELECT {names} FROM {NEWEST}"
     yield f"DROP TABLE {NEWEST}"
     if not engine.thins:
@@ -250,7 +263,7 @@ def remove(engine: Engine, table: str, key: str) -> str:
 def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
     """Yield statements that insert the staged rows into a dataset's partition, and drop the staging table."""
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
-    names = _names((*(each.name for each in shape.columns), PARTITION))
+    names = names_of((*(each.name for each in shape.columns), PARTITION))
     yield f"INSERT INTO {engine.table(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"
     yield f"DROP TABLE {STAGING}"
 
@@ -261,9 +274,11 @@ def _staged_default(engine: Engine, column: Column) -> str:
     return f" DEFAULT CAST({literal(column.default)} AS {engine.staged(column.kind)})"
 
 
-def _names(names: Iterable[str]) -> str:
+def names_of(names: Iterable[str]) -> str:
+    """Return a list of columns in SQL."""
     return ", ".join(map(quoted, names))
 
 
-def _same_key(shape: Shape, table: str, other: str) -> str:
+def same_key(shape: Shape, table: str, other: str) -> str:
+    """Return the SQL condition that rows of two tables have one key."""
     return " AND ".join(f"{table}.{quoted(name)} = {other}.{quoted(name)}" for name in shape.key)

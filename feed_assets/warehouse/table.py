@@ -29,6 +29,7 @@ from feed_assets.warehouse.load import LoadContext, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
+from feed_assets.warehouse.order_column import with_order
 from feed_assets.warehouse.shapes import Shape, shape_of
 from feed_assets.warehouse.statements import STATE
 from feed_assets.warehouse.target import Target
@@ -240,8 +241,9 @@ class TopicTable:
             return None
         try:
             schema, topic = self._loading.schemas.get(schema_id), self._topic
-            return shape_of(schema, topic.key, is_debezium=topic.is_debezium, masks=topic.masks)
+            shape = shape_of(schema, topic.key, is_debezium=topic.is_debezium, masks=topic.masks)
         except Poison as error:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
             ) from error
+        return with_order(shape, self._topic.newest_by) if self._topic.newest_by else shape

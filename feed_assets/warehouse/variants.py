@@ -16,13 +16,13 @@ def with_variants(table: Shape, other: Shape, columns: Mapping[str, Column], fit
     """Return a schema's shape, with variants in the place of fields that their columns cannot store.
 
     `columns` has the table's column of each field, and `fits` says whether it can store both kinds. Key fields have no
-    variants, because a key has one type. If the name of a variant is taken, the field stays as it is, so the table
-    refuses it.
+    variants, because a key has one type, and neither has the column of `newest_by`, which orders all rows. If the name
+    of a variant is taken, the field stays as it is, so the table refuses it.
     """
     fields, variants = dict[str, Column](), list[Variant]()
     for each in other.columns:
         column = columns.get(each.name)
-        if column is None or each.name in table.key or fits(each.kind, column.kind):
+        if column is None or column.name in (*table.key, table.newest_by) or fits(each.kind, column.kind):
             fields[each.name] = each
             continue
         variant = _variant(table, other, each, column)

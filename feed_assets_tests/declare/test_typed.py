@@ -246,6 +246,7 @@ WRONG: dict[str, Any] = {
     "kafka_topic.format": "orc",
     "kafka_topic.gzip": "yes",
     "kafka_topic.conflicts": "ignore",
+    "kafka_topic.newest_by": 1,
     "kafka_topic.lag": "5%",
     "kafka_topic.cadence": "0 6 * * *",
     "kafka_topic.description": 1,

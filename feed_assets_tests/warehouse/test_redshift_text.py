@@ -15,6 +15,7 @@ from sqlglot.errors import ParseError
 
 from feed_assets.warehouse import load_state
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.warehouse.ordered_chunks import OrderedStream, at_field, check_winners
 from feed_assets_tests.warehouse.standin import parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
@@ -88,6 +89,16 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     returned.send(returned.schemas.add(*FIELDS), {"id": 1, **ROW, "count": 1}, (None, {"id": 2}))
     loader.load(returned)
     check("parquet", written(engine, board))
+    visits = OrderedStream(board, "shop.visits")
+    first = visits.schemas.add(ID, at_field("int"), *FIELDS[1:3])
+    for partition in (0, 1):
+        visits.send(first, {"id": 1, "at": 1, **ROW}, (None, {"id": 2}), partition=partition)
+    loader.load(visits)
+    wide = visits.schemas.add(ID, at_field("long"), *FIELDS[1:3])
+    visits.send(wide, {"id": 1, "at": 2**40, **ROW}, ("delete", {"id": 2, "at": 1, **ROW}), partition=2)
+    loader.load(visits)
+    check("ordered", written(engine, board))
+    check_winners(loader, visits)
     columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
     token, path = str(UUID(int=1)), "C:\\it's"
     assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
@@ -98,7 +109,7 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     ]
 
 
-@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet"])
+@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered"])
 def test_each_statement_is_one_of_redshift(name):
     texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
     is_within = False

@@ -47,6 +47,7 @@ def kafka_topic(
     format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
     conflicts: Conflicts = "stop",
+    newest_by: str | None = None,
     lag: Annotated[int, Field(ge=1)] | None = None,
     counts: TopicCounts | None = None,
     cadence: Cadence | None = None,
@@ -81,6 +82,10 @@ def kafka_topic(
             or a field of an incompatible type. `stop` stops the table until a person decides. `refuse` records the rows
             in `feed_assets.refused`, and the table continues. `variant` does so, too, but gives values of another type
             a column of their own, `<name>__<type>`.
+        newest_by: The field whose greatest value wins for a key in warehouse tables, whichever partition it comes from:
+            a whole number, a decimal, a date or a timestamp. Null is lowest, and equal values are ordered by partition
+            and offset. So the topic may get more partitions. By default the highest offset wins, and a key must stay in
+            one partition.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
@@ -112,6 +117,7 @@ def kafka_topic(
         format=format,
         gzip=gzip,
         conflicts=conflicts,
+        newest_by=newest_by,
     )
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
     check_cadence(feed, cadence, partitions_def)

@@ -31,6 +31,7 @@ class TopicModel(BaseModel):
     format: ChunkFormat = "csv"
     gzip: bool = False
     conflicts: Conflicts = "stop"
+    newest_by: str | None = None
     lag: int | None = None
     counts: TopicCounts | None = None
     cadence: Cadence | None = None
