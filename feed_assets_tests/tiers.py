@@ -221,6 +221,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "warehouse/test_command_datasets.py::test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere",
         "warehouse/test_datasets_killed.py",
         "warehouse/test_killed.py",
+        "warehouse/test_newest_by.py::test_a_load_by_newest_may_be_killed_at_any_statement",
+        "warehouse/test_newest_by.py::test_any_order_of_loads_makes_the_table_of_the_oracle",
         "warehouse/test_outages.py",
         "warehouse/test_volume.py",
         "warehouse/test_wire.py",

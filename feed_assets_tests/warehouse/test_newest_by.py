@@ -1,5 +1,6 @@
 """Tables with `newest_by`: the greatest value of a column wins for a key, whichever partition it comes from."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from uuid import uuid4
@@ -11,9 +12,19 @@ from feed_assets.core.sql_text import quoted
 from feed_assets.warehouse import load_state, reset
 from feed_assets.warehouse.statements import deleted_of
 from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.ordered_chunks import KINDS, OrderedStream, at_field, check_winners, produce_ordered
 from feed_assets_tests.warehouse.stream import ID, TEXT
 from feed_assets_tests.warehouse.topic_loader import HOLDER
+
+KILLED, STATEMENTS = -9, 40
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Forks]:
+    with forks() as made:
+        yield made
 
 
 @pytest.fixture
@@ -220,3 +231,28 @@ def test_values_that_break_the_copy_are_refused_and_the_rest_is_ordered(loader, 
     assert rows(loader, stream) == [(1, 6, 1, 1), (2, 7, 0, 1)]
     place = f"SELECT topic_partition, topic_offset FROM feed_assets.refused WHERE topic = '{stream.name}'"
     assert loader.ask(place) == [(1, 0)]
+
+
+def test_a_tombstone_does_not_get_the_default_of_the_column(loader, stream):
+    schema = at(stream, type="long", default=9)
+    stream.send(schema, {"id": 1, "at": 5})
+    loader.load(stream)
+    stream.send(schema, (None, {"id": 1}), partition=1)
+    loader.load(stream)
+    assert rows(loader, stream) == [(1, 5, 0, 0)]
+
+
+@pytest.mark.parametrize("kills", seeds(6, 200))
+def test_a_load_by_newest_may_be_killed_at_any_statement(loader, url, fork, local_board, kills):
+    loader.place = replace(loader.place, board=local_board)
+    stream, ends = OrderedStream(local_board, f"clicks.{uuid4().hex[:12]}", format="both"), set()
+    for seed in kills:
+        chance = Random(seed)  # noqa: S311
+        produce_ordered(stream, chance, "timestamp")
+        shapes = {each: stream.shape(each) for each in stream.schemas.known}
+        at, is_after = chance.randint(1, STATEMENTS), chance.random() < 0.5
+        ends.add(fork.run(killed_at, url, local_board.url, stream.name, stream.signals, shapes, at, is_after))
+        check_winners(loader, stream)
+    assert KILLED in ends <= {KILLED, 0}
+    loader.load(stream)
+    check_winners(loader, stream)
