@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from feed_assets.core.sql_text import quoted
 from feed_assets.warehouse.engines import Engine
-from feed_assets.warehouse.shapes import OFFSET, OPERATION, ORDER, PARTITION, Shape
+from feed_assets.warehouse.shapes import OFFSET, OPERATION, ORDER, PARTITION, Column, Shape
 from feed_assets.warehouse.statements import (
     NEWEST,
     STAGED_ORDER,
@@ -23,6 +23,7 @@ WINNERS = '"feed_assets winners"'
 """A temporary table with the stored winner of each staged key: its place, its order value, and its row's id."""
 
 _PARTITION, _OFFSET, _VALUE, _ID = (f'"feed_assets {each}"' for each in ("partition", "offset", "value", "id"))
+_STAGED_ID = '"feed_assets row"'
 _DELETED, _RANK = '"feed_assets deleted"', '"feed_assets rank"'
 
 
@@ -60,7 +61,32 @@ def _stored_winners(engine: Engine, table: str, shape: Shape) -> str:
 
 
 def _staged_winners(engine: Engine, shape: Shape) -> str:
-    """Return the statement that creates NEWEST: the staged row that wins, of each key whose stored winner loses."""
+    """Return the statement that creates NEWEST: the staged row that wins, of each key whose stored winner loses.
+
+    If rows have an id, only the columns that decide are sorted, and the winners' other columns are then read by it.
+    """
+    row_id = engine.row_id(shape)
+    if not row_id:
+        names = names_of((OPERATION, PARTITION, OFFSET, *(each.name for each in shape.columns)))
+        return f"CREATE TEMP TABLE {NEWEST} AS {_ranked(shape, engine.columns(shape), f'{names}, {STAGED_ORDER}')}"
+    deciding = shape.model_copy(update={"columns": tuple(_deciding(shape))})
+    columns = f"{engine.columns(deciding)}, {row_id} AS {_STAGED_ID}"
+    winners = _ranked(deciding, columns, f"{_STAGED_ID}, {STAGED_ORDER}", staged_id=f", s.{_STAGED_ID}")
+    return (
+        f"CREATE TEMP TABLE {NEWEST} AS SELECT {engine.columns(shape)}, {STAGED_ORDER} "
+        f"FROM {STAGING} JOIN ({winners}) g ON {STAGING}.{row_id} = g.{_STAGED_ID}"
+    )
+
+
+def _deciding(shape: Shape) -> Iterator[Column]:
+    """Yield the key columns and the column of `newest_by`."""
+    for each in shape.columns:
+        if each.name in (*shape.key, shape.newest_by):
+            yield each
+
+
+def _ranked(shape: Shape, columns: str, result: str, *, staged_id: str = "") -> str:
+    """Return the query for staged rows that win. `columns` and `result` are what it reads and returns."""
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     value, names = f"s.{quoted(shape.newest_by)}", [each.name for each in shape.columns]
     staged = ", ".join([f"s.{OPERATION}", f"s.{PARTITION}", f"s.{OFFSET}", *(f"s.{quoted(each)}" for each in names)])
@@ -71,16 +97,15 @@ def _staged_winners(engine: Engine, shape: Shape) -> str:
     stored = f"CASE WHEN w.{_PARTITION} = s.{PARTITION} AND w.{_OFFSET} < s.{OFFSET} THEN w.{_VALUE} END"
     order = f"CASE WHEN s.{OPERATION} = 'delete' THEN GREATEST({before}, {stored}) ELSE {value} END"
     rows = (
-        f"SELECT {staged}, w.{_PARTITION}, w.{_OFFSET}, w.{_VALUE}, {order} AS {STAGED_ORDER} "
-        f"FROM (SELECT {engine.columns(shape)} FROM {STAGING}) s LEFT JOIN {WINNERS} w ON {same_key(shape, 'w', 's')}"
+        f"SELECT {staged}{staged_id}, w.{_PARTITION}, w.{_OFFSET}, w.{_VALUE}, {order} AS {STAGED_ORDER} "
+        f"FROM (SELECT {columns} FROM {STAGING}) s LEFT JOIN {WINNERS} w ON {same_key(shape, 'w', 's')}"
     )
     rank = (
         f"ROW_NUMBER() OVER (PARTITION BY {keys} "
         f"ORDER BY s.{STAGED_ORDER} DESC NULLS LAST, s.{PARTITION} DESC, s.{OFFSET} DESC)"
     )
     ranked = f"SELECT s.*, {rank} AS {_RANK} FROM ({rows}) s"
-    result = f"{OPERATION}, {names_of((PARTITION, OFFSET, *names))}, {STAGED_ORDER}"
-    return f"CREATE TEMP TABLE {NEWEST} AS SELECT {result} FROM ({ranked}) s WHERE {_RANK} = 1 AND ({_is_greater()})"
+    return f"SELECT {result} FROM ({ranked}) s WHERE {_RANK} = 1 AND ({_is_greater()})"
 
 
 def _is_greater() -> str:

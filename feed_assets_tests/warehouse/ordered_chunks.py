@@ -26,6 +26,10 @@ KINDS: dict[str, tuple[Any, Any]] = {
 """Avro types for the ordering column, each with a function that makes a value of a small number."""
 
 
+EXTRA = ("rowid", "x")
+"""Fields of later schemas. A column `rowid` hides DuckDB's own."""
+
+
 def at_field(avro_type: Any) -> dict[str, Any]:
     return {"name": "at", "type": ["null", avro_type], "default": None}
 
@@ -49,7 +53,7 @@ def produce_ordered(stream: OrderedStream, chance: Random, kind: str) -> None:
     avro_type, value_of = KINDS[kind]
     schemas = [each for each in stream.schemas.known if each != stream.key_id]
     if not schemas or (len(schemas) < 3 and chance.random() < 0.3):
-        extra = [{"name": f"x{number}", "type": "int", "default": number} for number in range(len(schemas))]
+        extra = [{"name": each, "type": "int", "default": 1} for each in EXTRA[: len(schemas)]]
         schemas.append(stream.schemas.add(ID, at_field(avro_type), TEXT, *extra))
     if not stream.signals:
         stream.send(schemas[0], {"id": 0, "at": None, "text": "first"})

@@ -192,6 +192,14 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
             {"values": "json", "schema": "id int", "operation": "debezium"},
             "in JSON do not tell the types of numbers",
         ),
+        ({"newest_by": "id"}, "newest_by is id, which is a key field or a column of ours"),
+        ({"newest_by": "_offset"}, "newest_by is _offset, which is a key field or a column of ours"),
+        ({"newest_by": ""}, "newest_by is '': String should have at least 1 character"),
+        ({"newest_by": "at", "operation": "debezium"}, "expected unwrapped events, such as operation='field:__op'"),
+        (
+            {"values": "json", "schema": "id int, at bigint", "newest_by": "on"},
+            "newest_by is on: expected a column of schema, one of id, at",
+        ),
     ],
 )
 def test_declarations_of_formats_are_checked(options, error):

@@ -1,6 +1,7 @@
 """Tables with `newest_by`: the greatest value of a column wins for a key, whichever partition it comes from."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from random import Random
 from uuid import uuid4
@@ -10,9 +11,13 @@ import pytest
 from feed_assets.core.errors import InvalidShape, NotMigratable
 from feed_assets.core.sql_text import quoted
 from feed_assets.warehouse import load_state, reset
+from feed_assets.warehouse import loader as loaders
 from feed_assets.warehouse.statements import deleted_of
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.warehouse_topics import loading_of
+from feed_assets_tests.support.warehouse_topics import rows as topic_rows
 from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.ordered_chunks import KINDS, OrderedStream, at_field, check_winners, produce_ordered
 from feed_assets_tests.warehouse.stream import ID, TEXT
@@ -233,13 +238,41 @@ def test_values_that_break_the_copy_are_refused_and_the_rest_is_ordered(loader, 
     assert loader.ask(place) == [(1, 0)]
 
 
-def test_a_tombstone_does_not_get_the_default_of_the_column(loader, stream):
+def test_a_tombstone_has_neither_the_default_nor_the_value_of_another_partition(loader, stream):
     schema = at(stream, type="long", default=9)
     stream.send(schema, {"id": 1, "at": 5})
     loader.load(stream)
-    stream.send(schema, (None, {"id": 1}), partition=1)
+    stream.send(schema, (None, {"id": 2}), (None, {"id": 1}), partition=1)
     loader.load(stream)
     assert rows(loader, stream) == [(1, 5, 0, 0)]
+
+
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_a_topic_gets_more_partitions_and_its_table_continues(broker, registry, local_board, engine, url, monkeypatch):
+    monkeypatch.setattr(loaders, "LEASE_SECONDS", 0.0)
+    with World.of(broker, registry, local_board.url) as world:
+        world.change(newest_by="n")
+        world.create()
+        loading = loading_of(world.place, url)
+        with closing(loading.schemas):
+            world.produce(5)
+            world.run_until_done()
+            loaders.once(loading, {world.name: world.settings})
+            world.grow(3)
+            world.produce(5, partition=2)
+            world.send(world.value(0), 0, partition=1)
+            world.send(world.value(102), 4, partition=1, op="delete")  # The key of 102 is that of 4.
+            world.send(None, 3, partition=1)
+            world.run_until_done(3)
+            loaders.once(loading, {world.name: world.settings})
+            assert {key: row[1:2] + row[3:] for key, row in topic_rows(loading.engine, world.name).items()} == {
+                "k0": (7, 2, 2), "k1": (8, 2, 3), "k2": (9, 2, 4), "k3": (3, 0, 3), "k5": (5, 2, 0), "k6": (6, 2, 1),
+            }  # fmt: skip
+            world.change(newest_by="m")
+            world.produce()
+            world.run_until_done(3)
+            with pytest.raises(InvalidShape, match="declares newest_by='m': expected the same"):
+                loaders.once(loading, {world.name: world.settings})
 
 
 @pytest.mark.parametrize("kills", seeds(6, 200))
