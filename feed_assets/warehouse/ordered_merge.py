@@ -90,12 +90,10 @@ def _ranked(shape: Shape, columns: str, result: str, *, staged_id: str = "") -> 
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     value, names = f"s.{quoted(shape.newest_by)}", [each.name for each in shape.columns]
     staged = ", ".join([f"s.{OPERATION}", f"s.{PARTITION}", f"s.{OFFSET}", *(f"s.{quoted(each)}" for each in names)])
-    before = (
-        f"max({value}) OVER (PARTITION BY {keys}, s.{PARTITION} ORDER BY s.{OFFSET} "
-        "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-    )
-    stored = f"CASE WHEN w.{_PARTITION} = s.{PARTITION} AND w.{_OFFSET} < s.{OFFSET} THEN w.{_VALUE} END"
-    order = f"CASE WHEN s.{OPERATION} = 'delete' THEN GREATEST({before}, {stored}) ELSE {value} END"
+    # These include values of later messages. A delete then loses to that message, which has a higher offset.
+    staged_value = f"max({value}) OVER (PARTITION BY {keys}, s.{PARTITION})"
+    stored_value = f"CASE WHEN w.{_PARTITION} = s.{PARTITION} THEN w.{_VALUE} END"
+    order = f"CASE WHEN s.{OPERATION} = 'delete' THEN GREATEST({staged_value}, {stored_value}) ELSE {value} END"
     rows = (
         f"SELECT {staged}{staged_id}, w.{_PARTITION}, w.{_OFFSET}, w.{_VALUE}, {order} AS {STAGED_ORDER} "
         f"FROM (SELECT {columns} FROM {STAGING}) s LEFT JOIN {WINNERS} w ON {same_key(shape, 'w', 's')}"

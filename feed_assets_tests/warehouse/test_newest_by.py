@@ -187,6 +187,13 @@ def test_a_schema_that_cannot_order_the_rows_is_refused_with_what_to_do(loader, 
         stream.send(fits, {**row, "at": 2 + len(stream.signals)})
         loader.load(stream)
         assert len(rows(loader, stream)) == 2
+    number = {"name": "n", "type": ["null", "long"], "default": None}
+    stream.send(stream.schemas.add(ID, at_field("long"), number), {"id": 5, "at": 5, "n": 1}, partition=1)
+    other_type = stream.schemas.add(ID, at_field("long"), {"name": "n", "type": "boolean"})
+    stream.send(other_type, ("delete", {"id": 5, "at": 6, "n": True}), {"id": 6, "at": 6, "n": True}, partition=2)
+    loader.place = replace(loader.place, conflicts="refuse")
+    loader.load(stream)  # The row is refused, and the delete keeps its value.
+    assert len(rows(loader, stream)) == 2
     narrow = stream.schemas.add(ID, at_field("int"), TEXT)
     stream.send(narrow, {"id": 3, "at": 1, "text": "x"})
     loader.load(stream)
@@ -254,23 +261,23 @@ def test_a_topic_gets_more_partitions_and_its_table_continues(broker, registry, 
         world.change(newest_by="n")
         world.create()
         loading = loading_of(world.place, url)
-        with closing(loading.schemas):
+        with closing(loading.schemas), world.connector() as running:
             world.produce(5)
-            world.run_until_done()
+            running.wait(world.is_done, "the only partition")
             loaders.once(loading, {world.name: world.settings})
             world.grow(3)
             world.produce(5, partition=2)
             world.send(world.value(0), 0, partition=1)
             world.send(world.value(102), 4, partition=1, op="delete")  # The key of 102 is that of 4.
             world.send(None, 3, partition=1)
-            world.run_until_done(3)
+            running.wait(lambda: world.is_done(3), "the other partitions")
             loaders.once(loading, {world.name: world.settings})
             assert {key: row[1:2] + row[3:] for key, row in topic_rows(loading.engine, world.name).items()} == {
                 "k0": (7, 2, 2), "k1": (8, 2, 3), "k2": (9, 2, 4), "k3": (3, 0, 3), "k5": (5, 2, 0), "k6": (6, 2, 1),
             }  # fmt: skip
             world.change(newest_by="m")
             world.produce()
-            world.run_until_done(3)
+            running.wait(lambda: world.is_done(3), "one more message")
             with pytest.raises(InvalidShape, match="declares newest_by='m': expected the same"):
                 loaders.once(loading, {world.name: world.settings})
 
