@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.declare.input_specs import Input, Watermark, foreign_feed
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
     from feed_assets.orchestration.declare.on_change import on_change
+    from feed_assets.orchestration.declare.pattern_tables import kafka_topics
     from feed_assets.orchestration.declare.state_tables import state_table
     from feed_assets.orchestration.declare.topic_tables import kafka_topic
     from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
@@ -94,6 +95,7 @@ _MODULES = {
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
     "orchestration.declare.on_change": ("on_change",),
     "orchestration.declare.state_tables": ("state_table",),
+    "orchestration.declare.pattern_tables": ("kafka_topics",),
     "orchestration.declare.topic_tables": ("kafka_topic",),
     "orchestration.declare.warehouse_tables": ("warehouse_table",),
     "orchestration.location": ("with_automation",),
@@ -168,6 +170,7 @@ __all__ = [
     "foreign_feed",
     "is_clean",
     "kafka_topic",
+    "kafka_topics",
     "merge_by_key",
     "on_change",
     "profiled",

@@ -104,6 +104,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_resources.py",
         "orchestration/test_resources_shown.py",
         "orchestration/test_targets_by_hand.py",
+        "orchestration/test_topic_patterns.py",
         "faults/test_shared_discovery.py",
         "orchestration/test_storage.py",
         "sources/test_silent_databases.py",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.loaded_location import Module, load_graph
+from feed_assets.cli.pattern_topics import patterns_in, watch_of
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.message_words import shortened
 from feed_assets.heartbeats import Heartbeat
@@ -39,7 +40,10 @@ def run(
     ] = None,
     module: Module = None,
 ) -> None:
-    """Write and signal chunks of topics until Ctrl-C or SIGTERM. Several processes share the topics' partitions."""
+    """Write and signal chunks of topics until Ctrl-C or SIGTERM. Several processes share the topics' partitions.
+
+    Without TOPIC, also read topics that match a pattern of kafka_topics, and look for new ones every 30 seconds.
+    """
     from feed_assets.kafka import check_installed
 
     check_installed()
@@ -47,11 +51,14 @@ def run(
     from feed_assets.kafka.read_notes import noted
     from feed_assets.runs.chunking import chunking_of
 
-    selected, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
+    graph, stopping = load_graph(module), stopped_by_signals()
+    selected: Mapping[str, Topic] = {} if patterns_in(graph) and not topics else wanted_topics(graph, topics or [])
     chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
+    watch = None if topics else watch_of(graph, chunking)
+    newer = watch.look if watch else service.no_newer_topics
     masks.check_key(selected.values(), chunking.mask_key)
     with closing(chunking.schemas), closing(heartbeat), noted("connector") as note:
-        service.run(chunking, selected, stopping, beat=heartbeat.beat, note=note)
+        service.run(chunking, selected, stopping, beat=heartbeat.beat, note=note, newer=newer)
     say("connector: ended; messages without a signal are read again at the next start")
 
 
@@ -77,6 +84,8 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
     from feed_assets.orchestration.ticks.topic_checks import topics_of
 
     declared = topics_of(graph)
+    if not declared and patterns_in(graph):
+        raise InvalidName("no topic that matches a pattern is recorded yet: `feed-assets connector run` records them.")
     if not declared:
         raise InvalidName("no topic is declared here: declare one by kafka_topic, or by a TopicsComponent.")
     if unknown := sorted({*names} - {*declared}):

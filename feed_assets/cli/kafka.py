@@ -8,7 +8,8 @@ from pydantic import Field
 
 from feed_assets.cli.connector import named_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.loaded_location import Module, load_graph
+from feed_assets.cli.loaded_location import Module, ledger_of_settings, load_graph
+from feed_assets.cli.pattern_topics import patterns_in
 from feed_assets.cli.show import Values, View, show
 from feed_assets.core.errors import FeedAssetsError, InvalidName, LogTrimmed, NoTopic, SignalsLost
 from feed_assets.home import say
@@ -137,3 +138,45 @@ def dead_letters(
     listed = letters.letters(clients, topic, limit)
     note = f"--apply {'produces all open ones again' if replay else 'drops all open ones'}" if replay or drop else ""
     show(LetterView.each(listed), as_json, note if listed else f"{topic} has no dead letters")
+
+
+@app.command()
+def forget(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that matched a pattern of kafka_topics.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Remove the record. Without --apply it is only shown.")
+    ] = False,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the record of a topic that matched a pattern and was deleted at the broker.
+
+    After the next reload of the code location, the topic and its warehouse tables are no assets. Rows, chunks and
+    signals stay. A topic that the broker has is refused, because the connector would record it again.
+    """
+    from feed_assets.ledger import matched_topics
+
+    prefixes, ledger = [each.prefix for each in patterns_in(load_graph(module))], ledger_of_settings()
+    with ledger.read() as connection:
+        holding = [each for each in prefixes if topic in matched_topics.recorded(connection, each)]
+    if not holding:
+        raise InvalidName(f"no topic {topic!r} is recorded for a pattern here: expected one that kafka_topics matched.")
+    if _is_at_broker(topic):
+        raise InvalidName(f"the broker has the topic {topic}: expected one that is deleted. Or change the pattern.")
+    if apply:
+        with ledger.write() as connection:
+            for each in holding:
+                matched_topics.forget(connection, each, topic)
+    note = "" if apply else "--apply removes the record"
+    show(Values.of(topic=topic, patterns=holding, forgotten=apply), as_json, note)
+
+
+def _is_at_broker(topic: str) -> bool:
+    """Return whether the broker has a topic. Raise KafkaUnavailable if it does not answer."""
+    from feed_assets.kafka.clients import translated
+    from feed_assets.kafka.companion_topics import partitions
+    from feed_assets.sources.topic_events import clients_for
+
+    admin = clients_for(topic).admin()
+    with translated(f"look for {topic}", admin):
+        return partitions(admin, topic) > 0

@@ -1,6 +1,6 @@
 """`feed-assets warehouse`: load chunks and datasets into tables."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +11,7 @@ from pydantic import Field
 from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load_graph, open_services
+from feed_assets.cli.pattern_topics import loaded_now, patterns_in
 from feed_assets.cli.show import Below, View, show
 from feed_assets.cli.terminal import echo
 from feed_assets.cli.warehouse_refused import refused
@@ -20,6 +21,7 @@ from feed_assets.home import say
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
+    from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.warehouse.dataset_state import LoadedUpdate
     from feed_assets.warehouse.engines import Engine
     from feed_assets.warehouse.load_state import TableState
@@ -82,7 +84,7 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
 
     If a table cannot be migrated, its error is printed at the end, and the exit code is 1.
     """
-    sources = _table_sources(module, name, topics or [])
+    sources = _table_sources(load_graph(module), name, topics or [])
     changes, refused = list[ChangeView](), dict[str, FeedAssetsError]()
     with _target(name, sources) as target:
         for table in sources:
@@ -113,14 +115,16 @@ def load(
     """Load chunks of topics and rows of datasets until Ctrl-C or SIGTERM. Run one process for each warehouse."""
     from feed_assets.warehouse import loader
 
-    sources = _table_sources(module, name, topics or [])
+    graph = load_graph(module)
+    sources = _table_sources(graph, name, topics or [])
     sources = _refusing(sources) if refuse else sources
-    with _target(name, sources) as target:
+    newer = None if topics else _newer_sources(graph, name, refuse=refuse)
+    with _target(name, sources, adds_topics=newer is not None) as target:
         if once:
             say(f"warehouse {name}: {loader.counted(loader.once(target, sources), 'load')}")
         else:
             with closing(Heartbeat(f"loader-{name}")) as heartbeat:
-                loader.run(target, sources, stopped_by_signals(), beat=heartbeat.beat)
+                loader.run(target, sources, stopped_by_signals(), beat=heartbeat.beat, newer=newer)
             say(f"warehouse {name}: ended; data that are not loaded are read again at the next start")
 
 
@@ -211,15 +215,28 @@ _OF_UPDATES = ("update_id", "records", "loaded_at")
 _GONE = "its row in feed_assets.tables is gone: the next load makes the table anew, with all partitions"
 
 
-def _table_sources(module: str | None, warehouse: str, names: list[str]) -> "TableSources":
+def _newer_sources(graph: "Graph", warehouse: str, *, refuse: bool) -> "Callable[[], TableSources] | None":
+    """Return a function that returns the topics of patterns in a warehouse. Return None if no pattern loads into it."""
+    if not any(warehouse in each.warehouses for each in patterns_in(graph)):
+        return None
+
+    def newer() -> "TableSources":
+        topics: TableSources = {**loaded_now(graph, warehouse)}
+        return _refusing(topics) if refuse else topics
+
+    return newer
+
+
+def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSources":
     """Return the topics and datasets with a table in a warehouse, by default all. Raise InvalidName for other names."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import DatasetUpdates
 
     settings().warehouse(warehouse)
-    graph = load_graph(module)
     declared = declared_tables((node.declaration for node in graph.tables()), warehouse)
+    if not declared and any(warehouse in each.warehouses for each in patterns_in(graph)) and not names:
+        return {}
     if not declared:
         raise InvalidName(
             f"no table of the warehouse {warehouse} is declared here: declare one by warehouse_table, or by "
@@ -274,17 +291,17 @@ def _changes(target: "Target", sources: "TableSources", table: str) -> Iterator[
 
 
 @contextmanager
-def _target(name: str, sources: "TableSources") -> "Generator[Target]":
+def _target(name: str, sources: "TableSources", *, adds_topics: bool = False) -> "Generator[Target]":
     """Yield a warehouse by its name.
 
-    If a table is loaded from a topic, also open Kafka and the blackboard with the chunks.
+    If a table is or may be loaded from a topic, also open Kafka and the blackboard with the chunks.
     """
     from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed
     from feed_assets.warehouse.target import Target
 
     setting = settings().warehouse(name)
-    if not any(isinstance(each, Topic) for each in sources.values()):
+    if not adds_topics and not any(isinstance(each, Topic) for each in sources.values()):
         yield Target(name, setting)
         return
     check_installed()

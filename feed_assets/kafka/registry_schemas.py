@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.core.errors import InvalidName, KafkaUnavailable
 from feed_assets.core.secrets import masked
 from feed_assets.kafka import avro
 from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
@@ -98,6 +98,20 @@ class Schemas:
         """Register a schema unless it is registered already, and return its id. Raise KafkaUnavailable."""
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+
+    def key_fields(self, topic: str) -> tuple[str, ...]:
+        """Return the fields of a topic's newest key schema. Raise InvalidName if it has none, and KafkaUnavailable."""
+        subject = f"{topic}-key"
+        try:
+            with self._translated(f"look up {subject}"):
+                fields = avro.record_of(self._parsed(self._version((subject, "latest")))[0])
+        except InvalidSchema as error:
+            raise InvalidName(f"its key schema, {subject} in the registry, cannot be read: {error}") from error
+        finally:
+            self._client.clear_caches()
+        if fields is None:
+            raise InvalidName(f"its key schema, {subject} in the registry, is no record: declare `key`")
+        return tuple(each["name"] for each in fields["fields"])
 
     def _fetched(self, schema_id: int) -> tuple[avro.Schema, int]:
         self.lookups += 1

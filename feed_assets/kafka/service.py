@@ -6,7 +6,7 @@ partition is revoked, its unsignalled messages are dropped, because its next own
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -45,8 +45,18 @@ Messages are costly if they alternate between two schemas: each then becomes a c
 message of some kB is costly if it becomes a very long line, or takes more than some milliseconds.
 """
 
+EMPTY_SECONDS = 1.0
+"""Seconds between two looks for topics while there is none to read."""
+
+NewerTopics = Callable[[float], Mapping[str, Topic] | None]
+"""Function that gets the clock's time, and returns all topics to read if they have changed."""
+
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, and the longest wait. Each further failure doubles the wait."""
+
+
+def no_newer_topics(_: float) -> None:
+    """Change no topics: all of them are declared by name."""
 
 
 def run(
@@ -56,11 +66,13 @@ def run(
     pauses: tuple[float, float] = PAUSES,
     beat: Beat = no_beat,
     note: ReadNote | None = None,
+    newer: NewerTopics = no_newer_topics,
 ) -> None:
     """Make chunks of topics until `stopping` is set. Wait for missing topics and unavailable services.
 
     The connector calls `beat` while it reads, but not while it waits for a service. With a `note`, the connector sets
-    aside the partitions whose messages crash their reader.
+    aside the partitions whose messages crash their reader. `newer` is called with the time in each round, and returns
+    all topics to read if they have changed.
 
     Raise FencedOff if another process has taken over. If a person must act on a partition, raise LogTrimmed,
     SignalsLost, MessageUnreadable or SignalRefused. Raise these errors when `stopping` is set, or at once if no other
@@ -68,7 +80,12 @@ def run(
     """
     pause, progress = pauses[0], ReadProgress()
     while not stopping.is_set():
-        session = ConnectorSession(chunking, topics, stopping, beat=beat, note=note, progress=progress)
+        topics = newer(chunking.clock()) or topics
+        if not topics:  # No topic matches a pattern yet.
+            beat(lambda: {"partitions": 0, **progress.figures})
+            stopping.wait(EMPTY_SECONDS)
+            continue
+        session = ConnectorSession(chunking, topics, stopping, beat=beat, note=note, progress=progress, newer=newer)
         try:
             session.run()
         except ServiceUnavailable as error:
@@ -76,6 +93,7 @@ def run(
             say(f"connector: waits {pause:g} s, then tries again: {error}", level="warning")
             stopping.wait(pause)
             pause = min(2 * pause, pauses[1])
+        topics = session.topics
 
 
 _ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SignalRefused
@@ -93,9 +111,10 @@ class ConnectorSession:
         beat: Beat = no_beat,
         note: ReadNote | None = None,
         progress: ReadProgress | None = None,
+        newer: NewerTopics = no_newer_topics,
     ) -> None:
         self._progress = progress or ReadProgress()
-        self._chunking, self._topics, self._stopping = chunking, topics, stopping
+        self._chunking, self.topics, self._stopping, self._newer = chunking, topics, stopping, newer
         self._beat, self._crash_note = beat, note
         self._open: dict[PartitionOfTopic, PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
@@ -115,7 +134,7 @@ class ConnectorSession:
         """Take messages until `stopping` is set. Raise the error that ends the session earlier."""
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
-            with translated(f"read {', '.join(self._topics)}"):
+            with translated(f"read {', '.join(self.topics)}"):
                 self._subscribe(consumer)
                 while not self._stopping.is_set():
                     self._step(consumer)
@@ -126,7 +145,7 @@ class ConnectorSession:
             self._reader.close()
 
     def _subscribe(self, consumer: Consumer) -> None:
-        consumer.subscribe([*self._topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
+        consumer.subscribe([*self.topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def _step(self, consumer: Consumer) -> None:
         received = consumer.poll(POLL_SECONDS)
@@ -138,10 +157,17 @@ class ConnectorSession:
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
             self._resume(consumer, now)
+            self._take_newer(consumer, now)
             for each in [*self._open.values()]:
                 self._note(consumer, each, each.look(now))
             self._say(consumer, now)
             self._beat(partial(self._figures, consumer))
+
+    def _take_newer(self, consumer: Consumer, now: float) -> None:
+        """Subscribe again if there are other topics to read. The group then assigns all partitions anew."""
+        if topics := self._newer(now):
+            self.topics = topics
+            self._subscribe(consumer)
 
     def _figures(self, consumer: Consumer) -> Figures:
         """Return the numbers for the connector's heartbeat. A time of 0 means that nothing is signalled yet."""
@@ -215,7 +241,7 @@ class ConnectorSession:
     def _heed(self, error: KafkaError, name: str) -> None:
         """Wait for a missing topic: the group assigns its partitions once it exists. Raise other errors."""
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
-            raise failure(f"read {', '.join(self._topics)}", KafkaException(error))
+            raise failure(f"read {', '.join(self.topics)}", KafkaException(error))
         self._missing.add(name)
         self._say_missing()
 
@@ -234,8 +260,8 @@ class ConnectorSession:
         If this process has the `group.instance.id` of an earlier process, the broker may assign the topics of that
         process. Leave these out. `_step` then joins the group again.
         """
-        self._has_other_topics = any(each.topic not in self._topics for each in places)
-        places = [each for each in places if each.topic in self._topics]
+        self._has_other_topics = any(each.topic not in self.topics for each in places)
+        places = [each for each in places if each.topic in self.topics]
         about = {name: companion_topics.prepare(self._chunking.admin, name) for name in {each.topic for each in places}}
         writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [partition for each in writers if (partition := self._opened(each))]
@@ -253,7 +279,7 @@ class ConnectorSession:
         If a person must act first, set the partition aside and return None.
         """
         try:
-            return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
+            return PartitionReader(self._chunking, self._reader, writer, self.topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:
             self._set_aside(PartitionOfTopic(writer.topic, writer.partition), error)
         return None

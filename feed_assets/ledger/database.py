@@ -271,6 +271,21 @@ def _for_a_look(url: str) -> Generator[Ledger]:
         ledger.engine.dispose()
 
 
+@contextmanager
+def look(url: SecretStr | str) -> Generator[Ledger | None]:
+    """Open an existing ledger to read it, without an upgrade of its schema. Yield None if it has no tables yet.
+
+    Its connections are closed after the block. Raise LedgerUnavailable if the database does not answer.
+    """
+    if (file := file_of(url)) and not file.is_file():
+        yield None
+        return
+    with _for_a_look(text := _text(url)) as ledger:
+        with _opening(text, exc.OperationalError, LedgerUnavailable):
+            has_tables = _schema(ledger) is not None
+        yield ledger if has_tables else None
+
+
 def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     """Return the schema's version in a database, and the newest version. The database is not changed.
 

@@ -7,7 +7,7 @@ one table cannot continue, only that table stops, and the state tables get the r
 import logging
 import os
 import socket
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from threading import Event
 from time import monotonic, sleep, time
@@ -16,6 +16,7 @@ from uuid import uuid4
 from feed_assets.core.errors import (
     FeedAssetsError,
     LeaseHeld,
+    LedgerUnavailable,
     LoadFailed,
     ServiceUnavailable,
     TableBusy,
@@ -50,6 +51,9 @@ SAY_SECONDS = 60.0
 
 _NAMED = 10
 """The most tables that one line of output lists."""
+
+NEWER_SECONDS = 10.0
+"""Seconds between two looks for new topics in the ledger."""
 
 AGAIN_SECONDS = 60.0
 """Seconds after which a table is tried again if another transaction has locked it."""
@@ -91,10 +95,12 @@ def run(
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
     beat: Beat = no_beat,
+    newer: Callable[[], TableSources] | None = None,
 ) -> None:
     """Load topics and datasets until `stopping` is set. Wait for unavailable services.
 
-    The loader calls `beat` while it loads, but not while it waits for a service.
+    The loader calls `beat` while it loads, but not while it waits for a service. `newer` is called every
+    NEWER_SECONDS, and returns all topics and datasets to load now: the loader begins those that are new.
 
     If another loader has the lease, wait until the lease is over: a supervisor starts a loader again at once after a
     kill. Raise WarehouseTaken if the other one gives a sign of life meanwhile, or takes the lease later.
@@ -105,7 +111,7 @@ def run(
     lease_holder, pause, last_sign = holder(), pauses[0], None
     say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
     while not stopping.is_set():
-        session = LoaderSession(loading, sources, lease_holder, clock)
+        session = LoaderSession(loading, sources, lease_holder, clock, newer)
         try:
             session.run(stopping, beat)
         except LeaseHeld as error:
@@ -120,6 +126,7 @@ def run(
             say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}", level="warning")
             stopping.wait(pause)
             pause = min(2 * pause, pauses[1])
+        sources = session.sources
 
 
 def once(
@@ -170,9 +177,15 @@ class LoaderSession:
     """A session of the loader, from start to end."""
 
     def __init__(
-        self, loading: Target, sources: TableSources, holder: str, clock: Callable[[], float] = monotonic
+        self,
+        loading: Target,
+        sources: TableSources,
+        holder: str,
+        clock: Callable[[], float] = monotonic,
+        newer: Callable[[], TableSources] | None = None,
     ) -> None:
-        self._loading, self._sources, self._holder, self._clock = loading, sources, holder, clock
+        self._loading, self.sources, self._holder, self._clock = loading, sources, holder, clock
+        self._newer, self._next_newer = newer, clock()
         self._tables: dict[str, Follower] = {}
         self._stopped: dict[str, FeedAssetsError] = {}
         self._busy: dict[str, tuple[float, TableBusy]] = {}
@@ -188,7 +201,8 @@ class LoaderSession:
     def run(self, stopping: Event, beat: Beat = no_beat) -> None:
         """Load until `stopping` is set. Raise the error that ends the session earlier."""
         with self._begun():
-            while len(self._stopped) < len(self._sources) and not stopping.is_set():
+            while (not self.sources or len(self._stopped) < len(self.sources)) and not stopping.is_set():
+                self._begin_newer()
                 loads, is_behind = self.loads, self._look()
                 self._loaded_at = time() if self.loads > loads else self._loaded_at
                 self._say(self._clock())
@@ -197,6 +211,21 @@ class LoaderSession:
                     stopping.wait(LOOK_SECONDS)
         if not stopping.is_set():
             raise next(iter(self._stopped.values()))
+
+    def _begin_newer(self) -> None:
+        """Open the tables of new topics. If the ledger does not answer, the present tables do not wait for it."""
+        if self._newer is None or self._clock() < self._next_newer:
+            return
+        self._next_newer = self._clock() + NEWER_SECONDS
+        try:
+            sources = {name: each for name, each in self._newer().items() if name not in self.sources}
+        except LedgerUnavailable as error:
+            say(f"warehouse {self._loading.name}: looks for new topics again in {NEWER_SECONDS:g} s: {error}")
+            return
+        if sources:
+            self.sources = {**self.sources, **sources}
+            say(f"warehouse {self._loading.name}: also loads {shortened([*sources], _NAMED)}")
+            self._each(self._begin, sources)
 
     def _figures(self) -> Figures:
         """Return the numbers for the loader's heartbeat. A time of 0 means that nothing was loaded yet."""
@@ -207,7 +236,7 @@ class LoaderSession:
             "records_total": sum(each.records for each in topics),
             "load_latency_seconds": last.latency,
             "unloaded_since_timestamp_seconds": min([each.since for each in topics if each.since], default=0.0),
-            "tables": len(self._sources),
+            "tables": len(self.sources),
             "tables_stopped": len(self._stopped),
             "chunks_waiting": sum(each.waiting for each in self._tables.values()),
             "last_load_timestamp_seconds": self._loaded_at,
@@ -250,7 +279,7 @@ class LoaderSession:
 
     def _begin(self, name: str) -> None:
         """Open a table of the warehouse, to continue from the state that its last load stored."""
-        source, engine = self._sources[name], self._loading.engine
+        source, engine = self.sources[name], self._loading.engine
         with engine.open() as connection:
             self._tables[name] = follower(connection, self._loading, self._holder, name, source)
             if isinstance(source, DatasetUpdates):
@@ -267,9 +296,9 @@ class LoaderSession:
                 f"could not be released: {error}"
             )
 
-    def _each(self, work: Callable[[str], None]) -> None:
+    def _each(self, work: Callable[[str], None], names: Iterable[str] | None = None) -> None:
         """Call `work` for each table that has not stopped. After a table was locked, skip it for AGAIN_SECONDS."""
-        for name in [each for each in self._sources if each not in self._stopped]:
+        for name in [each for each in names or self.sources if each not in self._stopped]:
             try:
                 if name in self._busy:
                     if self._clock() < self._busy[name][0]:
@@ -307,7 +336,7 @@ class LoaderSession:
             return
         seconds, loads, waiting = now - self._reported, self.loads, sum(each.waiting for each in self._tables.values())
         say(
-            f"warehouse {self._loading.name}: {counted(len(self._sources), 'table')}, in {seconds:.0f} s "
+            f"warehouse {self._loading.name}: {counted(len(self.sources), 'table')}, in {seconds:.0f} s "
             f"{counted(loads - self._reported_loads, 'load')}; {waiting:,} chunks wait"
         )
         self._reported, self._reported_loads = now, loads

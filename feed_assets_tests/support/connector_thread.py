@@ -11,16 +11,18 @@ from feed_assets_tests.support.servers import wait_until
 class Connector:
     """A connector that runs in a thread, and the error that ended it."""
 
-    def __init__(self, chunking: Chunking, wanted: dict[str, Topic]) -> None:
+    def __init__(
+        self, chunking: Chunking, wanted: dict[str, Topic], newer: service.NewerTopics = service.no_newer_topics
+    ) -> None:
         self.stopping, self.error = Event(), None
         self.figures: dict[str, float] = {}
-        self._chunking, self._wanted = chunking, wanted
+        self._chunking, self._wanted, self._newer = chunking, wanted, newer
         self.thread = Thread(target=self._run)
 
     def _run(self) -> None:
         try:
             beat = lambda figures: self.figures.update(figures())  # noqa: E731
-            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1), beat=beat)
+            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1), beat=beat, newer=self._newer)
         except BaseException as error:  # noqa: BLE001 - it is raised where the test waits
             self.error = error
         finally:

@@ -62,6 +62,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "foreign_feed": (feed_assets.foreign_feed, {"feed": "t/raw/v1.0", "schema": "k string"}),
     "kafka_topic": (feed_assets.kafka_topic, {"name": "t/clicks", "topic": "clicks", "key": ["id"]}),
+    "kafka_topics": (feed_assets.kafka_topics, {"prefix": "t", "pattern": "t[.](.+)"}),
     "on_change": (feed_assets.on_change, {"dataset": RAW, "name": "a", "to": feed_assets.Webhook("env:A", "env:B")}),
     "profiled": (feed_assets.profiled, {"table": HOURLY, "profile": feed_assets.Profile()}),
     "state_table": (feed_assets.state_table, {"name": "web/foo", "partitions_def": HOURS}),

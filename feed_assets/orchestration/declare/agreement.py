@@ -22,6 +22,7 @@ from feed_assets.orchestration.declare.declarations import (
     specs_of,
 )
 from feed_assets.orchestration.declare.partitions import by_dimension
+from feed_assets.orchestration.declare.pattern_tables import without_declared
 from feed_assets.orchestration.declare.presentation import OURS
 from feed_assets.sources.declared import SignalTopic, TopicCounts
 
@@ -43,13 +44,15 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
     Raise InvalidDefinition if declarations contradict each other.
     """
     assets = list(definitions.assets or ())
-    kept = _once(assets)
+    kept = _once(without_declared(assets))
+    if len(kept) < len(assets):
+        definitions = with_assets(definitions, kept)
     _refuse_one_name(specs_of(definitions))
     _refuse_keys(specs_of(definitions))
     _refuse_cycles(specs_of(definitions))
     _refuse_unknown_tables(declarations_of(definitions))
     _refuse_unknown_counts(declarations_of(definitions))
-    return definitions if len(kept) == len(assets) else with_assets(definitions, kept)
+    return definitions
 
 
 def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definitions:

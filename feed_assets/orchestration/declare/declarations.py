@@ -198,6 +198,8 @@ class EventTable:
     """
     loaded: LoadedTopic | LoadedDataset | None = None
     """The topic or dataset that the table is loaded from, if it is a warehouse table."""
+    by_pattern: bool = False
+    """True for a topic that `kafka_topics` has declared, and for its warehouse tables."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

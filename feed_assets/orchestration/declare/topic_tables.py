@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.topic_patterns import identifier_of
 from feed_assets.core.topics import (
     TOPIC_NAME,
     ChunkFormat,
@@ -104,7 +105,7 @@ def kafka_topic(
     feed = declared_feed(name)
     counted = (CountedTopic(topic, counts),) if counts else ()
     source = EventSource(_source_of(topic), (SignalTopic(topic, counts), *counted))
-    limits = _limits(
+    limits = rules_of(
         topic,
         key=tuple(key),
         messages=messages,
@@ -136,11 +137,14 @@ def kafka_topic(
 def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
     """Return the tables that are Kafka topics, by topic name.
 
-    Raise InvalidDefinition if two tables declare one topic, or if the connector itself writes a declared topic.
+    A topic that `kafka_topic` declares is not one of a pattern. Raise InvalidDefinition if two tables declare one
+    topic, or if the connector itself writes a declared topic.
     """
     table_by_topic: dict[str, EventTable] = {}
-    for each in declarations:
-        if not isinstance(each, EventTable) or not each.topic:
+    tables = [each for each in declarations if isinstance(each, EventTable) and each.topic]
+    by_name = {each.table_name for each in tables if not each.by_pattern}
+    for each in tables:
+        if each.by_pattern and each.table_name in by_name:
             continue
         if (first := table_by_topic.setdefault(each.table_name, each)).feed != each.feed:
             names = f"{first.feed} and {each.feed}"
@@ -163,10 +167,11 @@ def _source_of(topic: str) -> str:
         raise InvalidDefinition(
             f"topic {topic!r}: expected up to 200 letters, digits, '_', '-' and '.', not beginning with '.'."
         )
-    return f"topic_{re.sub('[.-]', '_', topic)}"
+    return identifier_of(topic)
 
 
-def _limits(topic: str, **values: object) -> Topic:
+def rules_of(topic: str, **values: object) -> Topic:
+    """Return the rules for chunks of a topic. Raise InvalidDefinition for an invalid value."""
     try:
         return Topic.model_validate(values)
     except ValidationError as error:

@@ -1,0 +1,64 @@
+"""Topics that match the patterns of a code location: how the connector and the loader get them while they run."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from feed_assets.core.topic_patterns import TopicPattern, identifier_of
+from feed_assets.core.topics import Topic
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.kafka.offset_range import Chunking
+    from feed_assets.kafka.topic_watch import TopicWatch
+    from feed_assets.orchestration.decide.graph import Graph
+
+
+def patterns_in(graph: "Graph") -> list[TopicPattern]:
+    """Return the patterns that a code location declares by `kafka_topics`."""
+    from feed_assets.orchestration.declare.pattern_tables import patterns_of
+
+    return patterns_of(graph.assets.asset_nodes)
+
+
+def watch_of(graph: "Graph", chunking: "Chunking") -> "TopicWatch | None":
+    """Return the watch for new topics of a code location. Return None if it declares no pattern."""
+    from feed_assets.kafka.topic_watch import TopicWatch
+    from feed_assets.ledger.database import open_ledger
+
+    if not (patterns := patterns_in(graph)):
+        return None
+    declared, owners = _declared(graph)
+    return TopicWatch(open_ledger(settings().ledger), chunking, patterns, declared, owners)
+
+
+def _declared(graph: "Graph") -> tuple[dict[str, Topic], dict[str, str]]:
+    """Return the topics that `kafka_topic` declares, and all names in use, each with the topic or asset that has it.
+
+    Assets of a pattern are left out: the ledger has their topics.
+    """
+    from feed_assets.orchestration.declare.declarations import EventTable
+
+    declared, owners = dict[str, Topic](), dict[str, str]()
+    for feed, node in graph.by_feed.items():
+        table = node.declaration
+        if isinstance(table, EventTable) and table.by_pattern:
+            continue
+        owners[feed.name] = f"the asset {feed}"
+        if isinstance(table, EventTable) and table.topic:
+            declared[table.table_name] = table.topic
+            owners[identifier_of(table.table_name)] = table.table_name
+    return declared, owners
+
+
+def loaded_now(graph: "Graph", warehouse: str) -> Mapping[str, Topic]:
+    """Return the recorded topics that the patterns of a code location load into a warehouse."""
+    from feed_assets.ledger.database import open_ledger
+    from feed_assets.ledger.matched_topics import recorded
+
+    topics = dict[str, Topic]()
+    with open_ledger(settings().ledger).read() as connection:
+        for each in patterns_in(graph):
+            if warehouse in each.warehouses:
+                topics |= each.topics(recorded(connection, each.prefix))
+    declared, _ = _declared(graph)
+    return {name: topic for name, topic in topics.items() if name not in declared}
