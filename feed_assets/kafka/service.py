@@ -239,7 +239,13 @@ class ConnectorSession:
         self._end_without_work()
 
     def _heed(self, error: KafkaError, name: str) -> None:
-        """Wait for a missing topic: the group assigns its partitions once it exists. Raise other errors."""
+        """Wait for a missing topic: the group assigns its partitions once it exists. Raise other errors.
+
+        A topic that may not be read does not stop others. The client continues once it may.
+        """
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and {*self.topics} - {name}:
+            say(f"connector: does not read {name}: {error.str()}. Grant its right to read.", level="error")
+            return
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
             raise failure(f"read {', '.join(self.topics)}", KafkaException(error))
         self._missing.add(name)

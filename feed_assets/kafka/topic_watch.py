@@ -6,13 +6,13 @@ the next load of the definitions, and a connector that is killed in between read
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from feed_assets.core.errors import InvalidName, ServiceUnavailable
+from feed_assets.core.errors import InvalidName, KafkaUnavailable, ServiceUnavailable
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topic_patterns import TopicPattern, names_of, new_topics
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
+from feed_assets.kafka import companion_topics
 from feed_assets.kafka.clients import translated
 from feed_assets.kafka.offset_range import Chunking
 from feed_assets.ledger import matched_topics
@@ -24,8 +24,11 @@ LOOK_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
 """Seconds within which the broker must list its topics. The connector reads nothing meanwhile."""
 
-NEW_TOPICS = 200
-"""The most topics whose key schemas one look requests. A request delays all other topics."""
+NEW_TOPICS = 100
+"""The most topics that one look begins. Each takes some requests, which delay all other topics."""
+
+MOST_FAILURES = 3
+"""Failures to prepare a topic after which a look begins no more of them: each may take as long as the broker likes."""
 
 _NAMED = 4
 
@@ -46,7 +49,6 @@ class TopicWatch:
     _next: float = field(default=float("-inf"), init=False)
     _topics: Mapping[str, Topic] = field(default_factory=dict[str, Topic], init=False)
     _refusals: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]], init=False)
-    _admin: Any = field(default=None, init=False)
 
     def look(self, now: float) -> Mapping[str, Topic] | None:
         """Return all topics to read if they have changed. Return None if they have not, or if no look is due.
@@ -89,8 +91,8 @@ class TopicWatch:
         with self.ledger.read() as connection:
             recorded = {each: each.topics(matched_topics.recorded(connection, each.prefix)) for each in self.patterns}
         names, refused = new_topics(pattern, listed, recorded[pattern], self._owners(recorded))
-        fields, without_key = self._key_fields(pattern, names)
-        self._say_refused(pattern, refused | without_key)
+        fields, unusable = self._prepared(pattern, names)
+        self._say_refused(pattern, refused | unusable)
         if not fields:
             return False
         with self.ledger.write() as connection:
@@ -106,31 +108,36 @@ class TopicWatch:
         names = [(name, topic) for each in recorded for topic in recorded[each] for name in names_of(each, topic)]
         return {**dict(names), **self.owners}
 
-    def _key_fields(
+    def _prepared(
         self, pattern: TopicPattern, names: Sequence[str]
     ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-        """Return the fields of the message keys of topics, and why others have none, by topic.
+        """Make the topics beside new topics. Return the fields of their message keys, and why others are not read.
 
-        Topics that were refused before come last, so that they do not use up all requests.
+        A topic that cannot be prepared, for example without the rights for it, is not recorded: at the next start it
+        would stop all others. Topics that were refused before come last, so that they do not use up all requests.
         """
-        if pattern.has_key:
-            return dict.fromkeys(names, ()), {}
-        fields, refused = dict[str, tuple[str, ...]](), dict[str, str]()
+        fields, refused, failures = dict[str, tuple[str, ...]](), dict[str, str](), 0
         before = self._refusals.get(pattern.prefix, {})
         for name in sorted(names, key=lambda each: each in before)[:NEW_TOPICS]:
             try:
-                key = self.chunking.schemas.key_fields(name)
+                key = () if pattern.has_key else self.chunking.schemas.key_fields(name)
                 pattern.topic_with(key)
             except InvalidName as error:
                 refused[name] = str(error)
+                continue
+            try:
+                companion_topics.prepare(self.chunking.admin, name)
+            except KafkaUnavailable as error:
+                refused[name], failures = str(error), failures + 1
+                if failures >= MOST_FAILURES:
+                    break
             else:
                 fields[name] = key
         return fields, refused
 
     def _listed(self) -> set[str]:
-        self._admin = self._admin or self.chunking.clients.admin()
-        with translated("list the topics", self._admin):
-            metadata = self._admin.list_topics(timeout=ANSWER_SECONDS)
+        with translated("list the topics", admin := self.chunking.admin):
+            metadata = admin.list_topics(timeout=ANSWER_SECONDS)
         return {name for name, each in metadata.topics.items() if each.error is None}
 
     def _say_refused(self, pattern: TopicPattern, refused: Mapping[str, str]) -> None:

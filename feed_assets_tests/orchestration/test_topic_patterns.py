@@ -10,15 +10,16 @@ from threading import Event, Thread
 
 import dagster as dg
 import pytest
+from confluent_kafka import KafkaError
 from typer.testing import CliRunner
 
 from feed_assets import kafka_topic, kafka_topics, warehouse_table, with_automation
 from feed_assets.cli import app, pattern_topics
 from feed_assets.core import topic_patterns
-from feed_assets.core.errors import InvalidDefinition, InvalidName, LedgerUnavailable
+from feed_assets.core.errors import InvalidDefinition, InvalidName, KafkaUnavailable, LedgerUnavailable
 from feed_assets.core.topic_patterns import TopicPattern, new_topics
 from feed_assets.core.topics import Topic, signals_of
-from feed_assets.kafka import service, topic_watch
+from feed_assets.kafka import companion_topics, service, topic_watch
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.matched_topics import record, recorded
 from feed_assets.orchestration.decide.graph import Graph
@@ -166,6 +167,34 @@ def test_connectors_that_share_the_work_begin_a_topic_each_at_its_own_time(world
     world.check()
     other.check(2)
     assert set(in_ledger()) == {world.name, other.name}
+
+
+def test_a_topic_that_may_not_be_read_or_prepared_stops_no_other(world, capsys, monkeypatch):
+    """The first three topics cannot be prepared. A look begins no more after three failures, and the next one does."""
+    world.create()
+    names = [world.name, *(f"{world.name}.{each}" for each in "abcd")]
+    pattern = replace(SHOP, pattern=rf"clicks\.({world.name[7:]}.*)")
+    chunking, prepare = world.place.chunking(), companion_topics.prepare
+
+    def prepare_some(admin, name):
+        if name in names[1:4]:
+            raise KafkaUnavailable(f"cannot prepare the topics of {name}")
+        return prepare(admin, world.name)
+
+    monkeypatch.setattr(companion_topics, "prepare", prepare_some)
+    watch = topic_watch.TopicWatch(open_ledger(settings().ledger), chunking, [pattern], {}, {})
+    monkeypatch.setattr(watch, "_listed", lambda: {*names})
+    with closing(chunking.schemas):
+        assert set(watch.look(0) or ()) == {names[0]}
+        assert set(watch.look(1) or ()) == {names[0], names[4]}
+    assert f"does not read 3 topics that match shop: {names[1]} (cannot prepare" in capsys.readouterr().err
+    session = service.ConnectorSession(chunking, dict.fromkeys(names[:2], SHOP.rules), Event())
+    session._heed(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), names[0])
+    assert f"connector: does not read {names[0]}: " in capsys.readouterr().err
+    with pytest.raises(KafkaUnavailable):
+        service.ConnectorSession(chunking, {"a": SHOP.rules}, Event())._heed(
+            KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "a"
+        )
 
 
 STEPS = ("before the record", "before it is read", "when it is read", "before a signal")
