@@ -52,7 +52,10 @@ class KafkaLooks:
         existing, _ = self._listed()
         if absent := sorted({*declared} - existing):
             names = shortened(absent, NAMED)
-            raise NoTopic(f"declared topics that the broker does not have: {names}. Create them, or correct the names.")
+            cure = "Create them, or correct the names."
+            if any(declared[name].by_pattern for name in absent):
+                cure = f"{cure} `feed-assets kafka forget` removes those of a pattern."
+            raise NoTopic(f"declared topics that the broker does not have: {names}. {cure}")
         check_key([each.topic for each in declared.values() if each.topic], self.settings.mask_key_bytes)
         return f"{len(declared)} declared, all of them at the broker"
 

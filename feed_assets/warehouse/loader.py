@@ -109,7 +109,8 @@ def run(
     have stopped, raise the error of the table that stopped first.
     """
     lease_holder, pause, last_sign = holder(), pauses[0], None
-    say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
+    tables = f"loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}"
+    say(f"warehouse {loading.name}: {tables if sources else 'waits for topics that match a pattern'}")
     while not stopping.is_set():
         session = LoaderSession(loading, sources, lease_holder, clock, newer)
         try:

@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, Thread
 
 import dagster as dg
@@ -15,8 +18,9 @@ from typer.testing import CliRunner
 
 from feed_assets import kafka_topic, kafka_topics, warehouse_table, with_automation
 from feed_assets.cli import app, pattern_topics
+from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.core import topic_patterns
-from feed_assets.core.errors import InvalidDefinition, InvalidName, KafkaUnavailable, LedgerUnavailable
+from feed_assets.core.errors import InvalidDefinition, InvalidName, KafkaUnavailable, LedgerUnavailable, NoTopic
 from feed_assets.core.topic_patterns import TopicPattern, new_topics
 from feed_assets.core.topics import Topic, signals_of
 from feed_assets.kafka import companion_topics, service, topic_watch
@@ -30,6 +34,7 @@ from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.connector_thread import Connector
 from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.kafka_topics import FIELDS, QUICK, Place, World
+from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts
 
 SHOP = TopicPattern("shop", r"shop\.(.+)", Topic(key=("id",)), has_key=True)
@@ -197,6 +202,49 @@ def test_a_topic_that_may_not_be_read_or_prepared_stops_no_other(world, capsys, 
         )
 
 
+LOCATION = """
+import dagster as dg
+from feed_assets import kafka_topics, with_automation
+shop = kafka_topics(
+    "shop", pattern={pattern!r}, key=["id"], warehouses=["main"], messages=10, seconds=0.5, operation="header:op"
+)
+defs = with_automation(dg.Definitions(assets=shop))
+"""
+
+
+def test_the_commands_begin_topics_that_no_record_has_when_they_start(world, tmp_path):
+    world.create()
+    world.produce(12)
+    (tmp_path / "location_of_shop.py").write_text(LOCATION.format(pattern=rf"clicks\.({world.name[7:]})"))
+    kafka = {"bootstrap.servers": world.place.servers, "group.id": world.place.group, **QUICK}
+    environment = {**os.environ, "FEED_ASSETS_KAFKA": json.dumps(kafka)}
+    commands = (["warehouse", "load", "main"], ["connector", "run"])
+
+    def run(arguments: list[str]) -> subprocess.Popen[bytes]:
+        command = [Path(sys.executable).with_name("feed-assets"), *arguments, "-m", "location_of_shop"]
+        with (tmp_path / arguments[0]).open("wb") as printed:
+            return subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=printed)
+
+    processes = [run(each) for each in commands]
+    printed = tmp_path / "warehouse"
+    try:
+        wait_until(
+            lambda: f"also loads {world.name}" in printed.read_text() and world.is_done(), "a new table", 120, 0.2
+        )
+        for each in processes:
+            each.send_signal(signal.SIGTERM)
+        assert [each.wait(60) for each in processes] == [0, 0], printed.read_text()
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
+    assert "warehouse main: waits for topics that match a pattern" in printed.read_text()
+    assert run(["warehouse", "load", "main", "--once"]).wait(60) == 0
+    target = loading_of(world.place, settings().warehouse("main").url.get_secret_value())
+    target.schemas.close()
+    assert check(world, target.engine) == {0: 12}
+
+
 STEPS = ("before the record", "before it is read", "when it is read", "before a signal")
 
 
@@ -289,6 +337,8 @@ def test_a_deleted_topic_stays_an_asset_until_it_is_forgotten(world, tmp_path, m
     world.delete(world.name)
     assert "--apply removes the record" in forget(world.name).output
     assert tables_of(graph_of(world, key=["id"])) == assets_of(world)
+    with pytest.raises(NoTopic, match=r"`feed-assets kafka forget` removes those of a pattern\."):
+        KafkaLooks(settings(), module)._topics()
     assert forget(world.name, "--apply").exit_code == 0
     assert tables_of(graph_of(world, key=["id"])) == set()
 
