@@ -356,6 +356,8 @@ def test_a_topic_that_kafka_topic_declares_is_not_one_of_the_pattern(world):
         assert watch
         topics = watch.look(0)
     assert topics
+    names = {f"the asset shop/{world.name[7:]}", world.name}
+    assert {*watch.owners.values()} == names, "a loaded asset of a pattern does not own its name: it may be forgotten"
     assert {name: each.messages for name, each in topics.items()} == {world.name: 7, f"{world.name}.b": 10}
     assert list(pattern_topics.loaded_now(graph, "main")) == [f"{world.name}.b"]
     elsewhere = kafka_topic("shop/elsewhere", topic=world.name, key=["id"], messages=8)
