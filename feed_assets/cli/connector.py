@@ -56,7 +56,7 @@ def run(
     chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
     watch = None if topics else watch_of(graph, chunking)
     newer = watch.look if watch else service.no_newer_topics
-    masks.check_key(selected.values(), chunking.mask_key)
+    masks.check_key([*selected.values(), *(each.rules for each in patterns_in(graph))], chunking.mask_key)
     with closing(chunking.schemas), closing(heartbeat), noted("connector") as note:
         service.run(chunking, selected, stopping, beat=heartbeat.beat, note=note, newer=newer)
     say("connector: ended; messages without a signal are read again at the next start")

@@ -55,8 +55,9 @@ class TopicPattern:
             return self.rules
         try:
             return Topic.model_validate({**self.rules.model_dump(), "key": fields})
-        except ValidationError:
-            raise InvalidName(f"the message key has the fields {fields}: expected one field or more.") from None
+        except ValidationError as error:
+            why = error.errors()[0]["msg"].removeprefix("Value error, ") if fields else "expected one field or more"
+            raise InvalidName(f"the message key has the fields {fields}: {why}.") from None
 
     def topics(self, recorded: KeyFields) -> dict[str, Topic]:
         """Return the rules of recorded topics that still match, ordered by name.

@@ -105,6 +105,10 @@ class Topic(BaseModel):
     mask: Annotated[Mapping[str, Mask], AfterValidator(_mask)] = Field(default_factory=dict[str, Mask])
     newest_by: Annotated[str, Field(min_length=1)] | None = None
 
+    def __hash__(self) -> int:
+        """Return a hash without `mask`, which is a mapping and has none."""
+        return hash((self.key, self.messages, self.seconds, self.operation, self.columns, self.newest_by))
+
     @model_validator(mode="after")
     def _check_formats(self) -> Self:
         if self.format == "parquet" and self.gzip:

@@ -29,6 +29,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.matched_topics import record, recorded
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import declaration_of
+from feed_assets.orchestration.declare.pattern_tables import patterns_of
 from feed_assets.settings import settings
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.table import Loading
@@ -38,6 +39,7 @@ from feed_assets_tests.support.kafka_topics import FIELDS, QUICK, Place, World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts
 
+COMMAND = Path(sys.executable).with_name("feed-assets")
 SHOP = TopicPattern("shop", r"shop\.(.+)", Topic(key=("id",)), has_key=True)
 
 
@@ -222,12 +224,14 @@ def test_the_commands_begin_topics_that_no_record_has_when_they_start(world, tmp
     commands = (["warehouse", "load", "main"], ["connector", "run"])
 
     def run(arguments: list[str]) -> subprocess.Popen[bytes]:
-        command = [Path(sys.executable).with_name("feed-assets"), *arguments, "-m", "location_of_shop"]
+        command = [COMMAND, *arguments, "-m", "location_of_shop"]
         with (tmp_path / arguments[0]).open("wb") as printed:
             return subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=printed)
 
     processes = [run(each) for each in commands]
     printed = tmp_path / "warehouse"
+    masked = LOCATION.replace('operation="header:op"', 'operation="header:op", mask={{"x?": "null"}}')
+    (tmp_path / "location_of_masks.py").write_text(masked.format(pattern="none"))
     try:
         wait_until(
             lambda: f"also loads {world.name}" in printed.read_text() and world.is_done(), "a new table", 120, 0.2
@@ -241,6 +245,11 @@ def test_the_commands_begin_topics_that_no_record_has_when_they_start(world, tmp
             each.wait()
     assert "warehouse main: waits for topics that match a pattern" in printed.read_text()
     assert run(["warehouse", "load", "main", "--once"]).wait(60) == 0
+    without_key = subprocess.run(
+        [COMMAND, "connector", "run", "-m", "location_of_masks"], env=environment, cwd=tmp_path, capture_output=True
+    )
+    assert without_key.returncode == 1
+    assert b"FEED_ASSETS_MASK_KEY is not set" in without_key.stderr
     target = loading_of(world.place, settings().warehouse("main").url.get_secret_value())
     target.schemas.close()
     assert check(world, target.engine) == {0: 12}
@@ -399,8 +408,9 @@ def test_wrong_patterns_are_refused(home):
             kafka_topics("shop", **{"key": ["id"], **options})
     with pytest.raises(InvalidDefinition, match="prefix without a version"):
         kafka_topics("shop/v1.0", pattern="a")
-    with pytest.raises(InvalidName, match="expected one field or more"):
-        replace(SHOP, has_key=False).topic_with(("id", "id"))
+    for fields, words in (((), "expected one field or more"), (("id", "id"), "expected different names of fields")):
+        with pytest.raises(InvalidName, match=words):
+            replace(SHOP, has_key=False).topic_with(fields)
     with open_ledger(settings().ledger).write() as connection:
         record(connection, "shop", {"a.x": (), "b.x": ()})
         record(connection, "shop/eu", {"c.y": ()})
@@ -417,10 +427,13 @@ def test_a_pattern_is_a_line_of_yaml(project, home):
 type: feed_assets.TopicsComponent
 attributes:
   patterns:
-    - {prefix: shop, pattern: 'shop\\.(.+)', seconds: 5, lag: 9, warehouses: [main]}
+    - {prefix: shop, pattern: 'shop\\.(.+)', seconds: 5, lag: 9, warehouses: [main], newest_by: at,
+       mask: {"email?": hash}}
 """
     specs = {each.key.to_user_string(): each for each in project({"topics/defs.yaml": lines}).assets}
     assert set(specs) == {"shop", "shop/a", "main/shop/a"}
     table = declaration_of(specs["shop/a"])
     assert (table.topic.key, table.topic.seconds, table.lag, table.by_pattern) == (("k",), 5, 9, True)
+    assert (table.topic.newest_by, table.topic.mask) == ("at", {"email?": "hash"})
     assert declaration_of(specs["main/shop/a"]).lag == 9
+    assert [each.rules.mask for each in patterns_of(specs.values())] == [table.topic.mask]

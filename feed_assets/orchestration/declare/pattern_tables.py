@@ -1,6 +1,6 @@
 """Declarations of all Kafka topics that match a pattern: each recorded topic becomes assets, without a broker."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topic_patterns import TopicPattern, check_collisions, check_pattern
-from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Topic, ValueFormat
+from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Mask, Topic, ValueFormat
 from feed_assets.core.typed import typed
 from feed_assets.home import say
 from feed_assets.ledger.matched_topics import recorded_in
@@ -42,9 +42,11 @@ def kafka_topics(
     values: ValueFormat = "avro",
     schema: str | None = None,
     keys: KeyFormat = "avro",
+    mask: Mapping[str, Mask] | None = None,
     format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
     conflicts: Conflicts = "stop",
+    newest_by: str | None = None,
     lag: Annotated[int, Field(ge=1)] | None = None,
     cadence: Cadence | None = None,
     description: str | None = None,
@@ -73,9 +75,12 @@ def kafka_topics(
         values: The format of values: `avro` with a schema registry, or `json`, which needs `schema`.
         schema: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys. Formats other than `avro` need `key`.
+        mask: Columns that no chunk has in plain text. A name that ends with `?`, such as `email?`, is a column that
+            schemas may lack. A topic whose schema lacks another masked column has only dead letters.
         format: The file format of chunks: `csv` or `parquet`.
         gzip: True if chunks in CSV are compressed with gzip.
         conflicts: What warehouse tables of the topics do with rows that they cannot take.
+        newest_by: The field of all topics whose greatest value wins for a key in their warehouse tables.
         lag: Greatest number of a partition's messages that may be in no chunk yet.
         cadence: Schedule of each topic's chunks.
         description: A description of the pattern for the UI.
@@ -106,6 +111,8 @@ def kafka_topics(
         "format": format,
         "gzip": gzip,
         "conflicts": conflicts,
+        "newest_by": newest_by,
+        "mask": mask or {},
     }
     fields = _NO_KEY if key is None else tuple(key)
     rules = rules_of(f"pattern {pattern}", key=fields, columns=schema, **options)
