@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from feed_assets.cli import main
-from feed_assets_tests.kafka.connector_command import LOCATION, connector_process
+from feed_assets_tests.support.connector_command import LOCATION, connector_process
 from feed_assets_tests.support.servers import wait_until
 
 

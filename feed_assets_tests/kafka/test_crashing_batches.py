@@ -11,8 +11,8 @@ from time import monotonic
 from confluent_kafka import TopicPartition
 
 from feed_assets.kafka import crash_probe
-from feed_assets_tests.kafka.connector_command import environment, started
 from feed_assets_tests.support import raw_batches
+from feed_assets_tests.support.connector_command import environment, started
 from feed_assets_tests.support.servers import wait_until
 
 READ = """

@@ -22,7 +22,7 @@ from feed_assets.kafka.offset_range import Kept
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.warehouse.shapes import shape_of
-from feed_assets_tests.kafka.connector_command import LOCATION
+from feed_assets_tests.support.connector_command import LOCATION
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import POISON, World, header
 

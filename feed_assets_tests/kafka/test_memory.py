@@ -5,7 +5,7 @@ from weakref import WeakSet
 from confluent_kafka import Producer
 
 from feed_assets.kafka import avro, chunk_files, dialect
-from feed_assets_tests.kafka.connector_command import connector_process
+from feed_assets_tests.support.connector_command import connector_process
 from feed_assets_tests.support.kafka_topics import MORE, POISON, World
 from feed_assets_tests.support.servers import peak_mb, wait_until
 

@@ -16,7 +16,7 @@ from feed_assets.kafka import avro
 from feed_assets.warehouse import loader as loader_module
 from feed_assets.warehouse import reset
 from feed_assets.warehouse.engines import Engine
-from feed_assets_tests.kafka.connector_command import connector_process
+from feed_assets_tests.support.connector_command import connector_process
 from feed_assets_tests.support.kafka_topics import World, header
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_connection import opened
