@@ -142,7 +142,8 @@ def test_loading_the_definitions_imports_no_heavy_library_and_no_sample():
         "import sys; opened = []\n"
         "sys.addaudithook(lambda name, args: opened.append(str(args[0])) if name == 'open' else None)\n"
         "from feed_assets.definitions import defs; defs().get_repository_def()\n"
-        "heavy = {'pyspark', 'pyarrow', 'numpy', 'boto3', 'pandas', 'alembic', 'requests', 'sqlalchemy'} & set(sys.modules)\n"
+        "heavy = {'pyspark', 'pyarrow', 'numpy', 'boto3', 'pandas', 'alembic', 'requests', 'sqlalchemy'}\n"
+        "heavy &= set(sys.modules)\n"
         "heavy |= {path for path in opened if '.csv' in path}; sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)
