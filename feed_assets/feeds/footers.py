@@ -15,6 +15,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
 from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footer_paths import check_paths
 from feed_assets.feeds.parquet_metadata import check_columns
 from feed_assets.feeds.read import check_served
 
@@ -132,6 +133,8 @@ def metadata_in(file: File, end: bytes) -> Any:
     size = _length(end)
     _check_length(file, size)
     try:
+        if size > _TAIL:  # A shorter footer has too few names and columns for long paths.
+            check_paths(end[-size - _END : -_END])
         metadata = pq.read_metadata(pa.BufferReader(end))
         # If columns are encrypted, a signature follows the plain footer.
         if size != metadata.serialized_size:

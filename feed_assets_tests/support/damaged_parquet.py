@@ -63,6 +63,13 @@ def with_group_that_spark_leaves_out() -> bytes:
     return with_other_number(data, size, 1_000_000, -1)
 
 
+def with_long_paths(name: int = 100_000, columns: int = 1000) -> bytes:
+    """Return a file without rows, with columns below a group with a long name. pyarrow repeats it for each column."""
+    written, below = io.BytesIO(), pa.struct([(f"c{number}", pa.int32()) for number in range(columns)])
+    pq.ParquetWriter(written, pa.schema([("x" * name, below)]), store_schema=False).close()
+    return written.getvalue()
+
+
 def with_index_beyond_dictionary() -> bytes:
     """Return a file of 40 texts, each of which has the number 5 of a dictionary of two."""
     data = parquet(pa.table({"id": ["a", "b"] * 20}), use_dictionary=True, write_page_checksum=False)
