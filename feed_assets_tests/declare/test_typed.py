@@ -255,6 +255,8 @@ WRONG: dict[str, Any] = {
     "kafka_topics.pattern": 1,
     "kafka_topics.warehouses": "main",
     "kafka_topics.key": "id",
+    "kafka_topics.mask": {"email": "sha1"},
+    "kafka_topics.newest_by": 1,
     "kafka_topics.messages": "10k",
     "kafka_topics.seconds": timedelta(minutes=1),
     "kafka_topics.operation": 1,

@@ -15,7 +15,6 @@ from feed_assets.core.topic_patterns import TopicPattern, check_collisions, chec
 from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Mask, Topic, ValueFormat
 from feed_assets.core.typed import typed
 from feed_assets.home import say
-from feed_assets.ledger.matched_topics import recorded_in
 from feed_assets.orchestration.declare.declarations import KEY, Asset, EventTable, LoadedTopic, declaration_of
 from feed_assets.orchestration.declare.input_specs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.topic_tables import kafka_topic, rules_of
@@ -95,6 +94,8 @@ def kafka_topics(
             need one name, or keys that are not Avro have no declared `key`.
         LedgerUnavailable: The ledger does not answer.
     """
+    from feed_assets.ledger.matched_topics import recorded_in  # Other declarations need no ledger.
+
     feed = declared_feed(prefix)
     if feed.version:
         raise InvalidDefinition(f"kafka_topics({prefix!r}): expected a prefix without a version, such as shop.")
