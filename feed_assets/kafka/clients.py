@@ -72,6 +72,16 @@ class Clients:
         """The configuration, with passwords."""
         self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
+    @property
+    def group(self) -> str:
+        """Return the name of the consumer group."""
+        return str(self.properties.get("group.id", GROUP))
+
+    @property
+    def instance_id(self) -> str | None:
+        """Return the name of this process in the group, if it keeps one over restarts."""
+        return self.properties.get("group.instance.id")
+
     def consumer(self) -> Consumer:
         """Return a member of the consumer group. It reads only committed messages, from offsets that callers set."""
         defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}

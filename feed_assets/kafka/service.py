@@ -15,11 +15,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
 from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavailable, SignalRefused, SignalsLost
+from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
 from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
 from feed_assets.kafka import companion_topics, unreadable
 from feed_assets.kafka.clients import failure, translated
+from feed_assets.kafka.group_shares import without_member
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, signalling
 from feed_assets.kafka.read_notes import ReadNote
@@ -31,6 +33,11 @@ from feed_assets.kafka.topic_reader import message_of
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.05
 """The shortest time in seconds between two checks for chunks whose time is over."""
+
+GROUP_SECONDS = 1.0
+"""Seconds between two looks at the group until its members have their partitions."""
+
+_NAMED = 4
 
 SAY_SECONDS = 60.0
 """Seconds between two progress lines."""
@@ -127,6 +134,7 @@ class ConnectorSession:
         self._extra_seconds = defaultdict[str, float](float)
         self._paused = set[PartitionOfTopic]()
         self._has_other_topics = False
+        self._next_group_look = 0.0 if chunking.clients.instance_id else float("inf")
         self._reached = dict[PartitionOfTopic, int]()
         """The next offset of each partition at the last progress line."""
 
@@ -158,6 +166,7 @@ class ConnectorSession:
             self._looked = now
             self._resume(consumer, now)
             self._take_newer(consumer, now)
+            self._look_at_group(consumer, now)
             for each in [*self._open.values()]:
                 self._note(consumer, each, each.look(now))
             self._say(consumer, now)
@@ -178,9 +187,21 @@ class ConnectorSession:
             **self._progress.figures,
         }
 
-    def _join_again(self, consumer: Consumer) -> None:
-        """Give up an assignment that has topics of an earlier process. Join again with the present topics."""
-        say("connector: joins the group again: the broker assigned topics of an earlier start")
+    def _look_at_group(self, consumer: Consumer, now: float) -> None:
+        """Once in a session of a process with a `group.instance.id`, join again if partitions have no reader."""
+        if now < self._next_group_look or not self._open:
+            return
+        self._next_group_look = now + GROUP_SECONDS
+        left = without_member(self._chunking.admin, self._chunking.clients.group, self.topics)
+        if left is None:
+            return
+        self._next_group_look = float("inf")
+        if left:
+            self._join_again(consumer, f"no process reads {shortened([*map(str, left)], _NAMED)}")
+
+    def _join_again(self, consumer: Consumer, reason: str = "the broker assigned topics of an earlier start") -> None:
+        """Give up the assignment of an earlier process. Join again with the present topics and partitions."""
+        say(f"connector: joins the group again: {reason}")
         self._has_other_topics = False
         consumer.unsubscribe()
         self._subscribe(consumer)

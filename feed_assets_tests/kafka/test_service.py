@@ -346,6 +346,18 @@ def test_a_connector_started_again_at_once_with_other_topics_reads_these(world):
             each.check()
 
 
+def test_partitions_added_while_no_connector_runs_are_read_at_the_next_start(world, capfd):
+    """The broker gives a process with its `group.instance.id` the assignment of before."""
+    world.create()
+    world.produce(5)
+    world.run_until_done()
+    world.grow(3)
+    world.produce(5, partition=2)
+    world.run_until_done(3)
+    world.check(3)
+    assert f"joins the group again: no process reads {world.name}/1, {world.name}/2\n" in capfd.readouterr().err
+
+
 def test_headers_that_the_client_cannot_give_are_none(world):
     """Python specializes calls that are made often, so the first messages would not show the error."""
     world.create()

@@ -147,6 +147,7 @@ def installation(folder: Path, module: str, near: Neighbours) -> Iterator[Instal
         **_of_spark(f"spark://127.0.0.1:{ports['port', 'spark-master']}", secret),
         **_of_servers(s3, near, warehouse),
         "FEED_ASSETS_LOGS": "json",
+        "FEED_ASSETS_MASK_KEY": "",
         "FEED_ASSETS_TARGETS": "",
     }
     environment = {**_of_this_machine(folder, s3), **_filled(script.DEPLOY / "feed-assets.env.example", values)}
