@@ -32,7 +32,9 @@ def without_member(admin: Any, group: str, topics: Collection[str]) -> list[Part
         return []
     if described.state is not ConsumerGroupState.STABLE:
         return None
-    held = {(each.topic, each.partition) for member in described.members for each in member.assignment.topic_partitions}
+    assigned = {
+        (each.topic, each.partition) for member in described.members for each in member.assignment.topic_partitions
+    }
     listed = admin.list_topics(timeout=SECONDS).topics
     existing = {(name, number) for name in topics if name in listed for number in listed[name].partitions}
-    return [PartitionOfTopic(*each) for each in sorted(existing - held)]
+    return [PartitionOfTopic(*each) for each in sorted(existing - assigned)]

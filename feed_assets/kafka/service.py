@@ -192,12 +192,12 @@ class ConnectorSession:
         if now < self._next_group_look or not self._open:
             return
         self._next_group_look = now + GROUP_SECONDS
-        left = without_member(self._chunking.admin, self._chunking.clients.group, self.topics)
-        if left is None:
+        unread = without_member(self._chunking.admin, self._chunking.clients.group, self.topics)
+        if unread is None:
             return
         self._next_group_look = float("inf")
-        if left:
-            self._join_again(consumer, f"no process reads {shortened([*map(str, left)], _NAMED)}")
+        if unread:
+            self._join_again(consumer, f"no process reads {shortened([*map(str, unread)], _NAMED)}")
 
     def _join_again(self, consumer: Consumer, reason: str = "the broker assigned topics of an earlier start") -> None:
         """Give up the assignment of an earlier process. Join again with the present topics and partitions."""
