@@ -6,7 +6,7 @@ import pytest
 from feed_assets import Late, feed_asset, with_automation
 from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.orchestration.location import NOTHING_LATE
-from feed_assets.orchestration.ticks import reported_waits, sensors
+from feed_assets.orchestration.ticks import reported_waits, steps
 from feed_assets.orchestration.ticks.tick import Step
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
 
@@ -138,7 +138,7 @@ def test_waits_of_a_failed_tick_are_reported_by_the_next_one(monkeypatch):
         if fails:
             raise RuntimeError(fails.pop())
 
-    monkeypatch.setattr(sensors, "FEEDS", (*sensors.FEEDS, Step("fails", 1, failing)))
+    monkeypatch.setitem(steps.STEPS, "feeds", (*steps.FEEDS, Step("fails", 1, failing)))
     world.definitions = with_automation(dg.Definitions(assets=[*world.definitions.assets]))
     world.drop(RAW, DAY, rows(1))
     with pytest.raises(RuntimeError):
