@@ -26,7 +26,8 @@ def world_of(count: int, home: Path) -> tuple[World, Harness]:
     """Build `count` datasets of which two days are published."""
     world = World(settings().ledger, count, CHANGED)
     harness = opened.enter_context(Harness(definitions(count)))
-    world.fill(home / "blackboard")
+    world.fill()
+    world.drop(home / "blackboard")
     world.confirm(harness.instance)
     return world, harness
 
