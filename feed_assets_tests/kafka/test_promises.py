@@ -1,6 +1,7 @@
 """Promises of the connector for moments that are hard to reproduce."""
 
 from threading import Event
+from types import SimpleNamespace
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -30,13 +31,13 @@ def test_pauses_get_longer_until_something_was_signalled(monkeypatch):
 
     class Failing:
         def __init__(self, *_, **__):
-            self.has_signalled = signalled[len(pauses)]
+            self.has_signalled, self.topics = signalled[len(pauses)], {"t": None}
 
         def run(self):
             raise KafkaUnavailable("away")
 
     monkeypatch.setattr(service, "ConnectorSession", Failing)
-    service.run(None, {}, Waiting(), (1, 60))
+    service.run(SimpleNamespace(clock=lambda: 0.0), {"t": None}, Waiting(), (1, 60))
     assert pauses == [1, 2, 4, 1, 2]
 
 

@@ -16,7 +16,7 @@ from feed_assets.intake import authentication
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import DueOutput
-from feed_assets.orchestration.decide import automation, request_budget
+from feed_assets.orchestration.decide import request_budget, stale_partitions
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
@@ -85,7 +85,7 @@ def test_a_rerun_is_requested_by_one_of_two_evaluations_and_again_without_a_run(
     world = built(short())
     drop(world, 1, 2)
     assert first(world) == [], "it is decided, and the conditions' business"
-    other = once_before(monkeypatch, automation, "in_progress", lambda: late(world))
+    other = once_before(monkeypatch, stale_partitions, "in_progress", lambda: late(world))
     assert late(world) == []
     assert other == [ALL]
     later(world, SHORTEST_WAIT + timedelta(seconds=1))
