@@ -204,6 +204,13 @@ def registry(session_folder: Path) -> Iterator[Registry]:
         yield Registry(**address)
 
 
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Forks]:
+    """Yield a process that forks the processes to be killed. It has only what the tests of the file import."""
+    with forks() as made:
+        yield made
+
+
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forks]:
     """Yield a process that forks the processes to be killed."""

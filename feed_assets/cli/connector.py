@@ -52,11 +52,12 @@ def run(
     from feed_assets.runs.chunking import chunking_of
 
     graph, stopping = load_graph(module), stopped_by_signals()
-    selected: Mapping[str, Topic] = {} if patterns_in(graph) and not topics else wanted_topics(graph, topics or [])
+    patterns = patterns_in(graph)
+    selected: Mapping[str, Topic] = {} if patterns and not topics else wanted_topics(graph, topics or [])
     chunking, heartbeat = chunking_of(settings()), Heartbeat("connector")
     watch = None if topics else watch_of(graph, chunking)
     newer = watch.look if watch else service.no_newer_topics
-    masks.check_key([*selected.values(), *(each.rules for each in patterns_in(graph))], chunking.mask_key)
+    masks.check_key([*selected.values(), *(each.rules for each in patterns)], chunking.mask_key)
     with closing(chunking.schemas), closing(heartbeat), noted("connector") as note:
         service.run(chunking, selected, stopping, beat=heartbeat.beat, note=note, newer=newer)
     say("connector: ended; messages without a signal are read again at the next start")

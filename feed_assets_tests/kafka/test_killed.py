@@ -19,7 +19,7 @@ from feed_assets.core.topics import signals_of
 from feed_assets.kafka import avro
 from feed_assets_tests.kafka.members import AWAITED, BEGUN, DEAD, ELDERS, NEWCOMER, PARTITIONS, cast, member
 from feed_assets_tests.support.fault_seeds import seeds
-from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.forked_processes import Forks
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, World
 from feed_assets_tests.support.killed_connectors import (
     job_killed_after,
@@ -31,12 +31,6 @@ from feed_assets_tests.support.servers import wait_until
 
 KILLED = -9
 MASK_KEY = b"k3y-" * 10
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Broker, registry and store are unavailable for a while: the connector waits, says so, and resumes."""
 
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -96,9 +96,8 @@ def test_a_topic_that_is_not_there_does_not_stop_the_others(world, capfd, monkey
     world.create()
     world.produce(5)
     missing = World(world.place)
-    running = Connector(world.place.chunking("one"), {world.name: world.settings, missing.name: missing.settings})
-    running.thread.start()
-    try:
+    both = Connector(world.place.chunking("one"), {world.name: world.settings, missing.name: missing.settings})
+    with closing(missing.schemas), both.running() as running:
         running.wait(world.is_done, "the one that is there")
         so_far: list[str] = []
         line = f"does not read {missing.name}: the broker has no topic {missing.name}. Create it"
@@ -108,10 +107,6 @@ def test_a_topic_that_is_not_there_does_not_stop_the_others(world, capfd, monkey
         running.wait(missing.is_done, "the other one")
         world.produce(5)
         running.wait(world.is_done, "both")
-    finally:
-        running.stopping.set()
-        running.thread.join(60)
-        missing.schemas.close()
     world.check()
     missing.check()
 

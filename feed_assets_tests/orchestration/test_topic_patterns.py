@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -34,7 +34,6 @@ from feed_assets.settings import settings
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.connector_thread import Connector
-from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.kafka_topics import FIELDS, QUICK, Place, World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts
@@ -82,20 +81,11 @@ def assets_of(*worlds: World) -> set[str]:
     return {f"{begin}shop/{each.name[7:]}" for each in worlds for begin in ("", "main/")}
 
 
-@contextmanager
-def connecting(world: World, graph: Graph, member: str = "one") -> Iterator[Connector]:
+def connecting(world: World, graph: Graph, member: str = "one") -> AbstractContextManager[Connector]:
     """Run a connector for a code location as it was loaded, until the block ends."""
     chunking = world.place.chunking(member)
     watch = pattern_topics.watch_of(graph, chunking)
-    running = Connector(chunking, {}, watch.look if watch else service.no_newer_topics)
-    running.thread.start()
-    try:
-        yield running
-    finally:
-        running.stopping.set()
-        running.thread.join(60)
-    if running.error is not None:
-        raise running.error
+    return Connector(chunking, {}, watch.look if watch else service.no_newer_topics).running()
 
 
 @contextmanager
@@ -279,12 +269,6 @@ def killed_at_step(place: Place, ledger_url: str, pattern: TopicPattern, step: s
     chunking = place.chunking("one")
     watch = topic_watch.TopicWatch(open_ledger(ledger_url), chunking, [pattern], {}, {})
     service.run(chunking, {}, Event(), (0.1, 1), newer=watch.look)
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -1,5 +1,7 @@
 """A connector in a thread of the test."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event, Thread
 
 from feed_assets.core.topics import Topic
@@ -27,6 +29,18 @@ class Connector:
             self.error = error
         finally:
             self._chunking.schemas.close()
+
+    @contextmanager
+    def running(self) -> Iterator["Connector"]:
+        """Run until the block ends. Raise the error if one ended it."""
+        self.thread.start()
+        try:
+            yield self
+        finally:
+            self.stopping.set()
+            self.thread.join(60)
+        if self.error is not None:
+            raise self.error
 
     def ended_with(self) -> BaseException | None:
         """Return the connector's error, which `wait` then no longer raises."""

@@ -4,7 +4,7 @@ import gzip
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -257,18 +257,11 @@ class World:
         assert all(signal.first_offset <= offset <= signal.last_offset for offset in found)
         return found
 
-    @contextmanager
-    def connector(self, member: str = "one", place: Place | None = None, **changes: Any) -> "Iterator[Connector]":
+    def connector(
+        self, member: str = "one", place: Place | None = None, **changes: Any
+    ) -> "AbstractContextManager[Connector]":
         """Run a connector in a thread until the block ends. Raise the error if one ended it."""
-        running = Connector((place or self.place).chunking(member, **changes), {self.name: self.settings})
-        running.thread.start()
-        try:
-            yield running
-        finally:
-            running.stopping.set()
-            running.thread.join(60)
-        if running.error is not None:
-            raise running.error
+        return Connector((place or self.place).chunking(member, **changes), {self.name: self.settings}).running()
 
     def run_until_it_fails(self, **changes: Any) -> None:
         """Run a connector until it fails, and raise its error."""

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from uuid import uuid4
 
@@ -10,7 +9,6 @@ import psutil
 import pytest
 
 from feed_assets.warehouse import load_state
-from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.lives import asleep_at
@@ -18,12 +16,6 @@ from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.topic_loader import Loader
 
 ANOTHER = "another"
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

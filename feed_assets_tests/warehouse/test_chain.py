@@ -13,7 +13,7 @@ from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.warehouse import loader as loaders
 from feed_assets.warehouse.engines import Engine
 from feed_assets_tests.support.fault_seeds import seeds
-from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.forked_processes import Forks
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts
@@ -21,12 +21,6 @@ from feed_assets_tests.warehouse.chain import CONNECTOR, JOB, LOADER, Chain, pro
 
 SPARK_EVERY = 10
 """A job is killed at every so-maniest time: it takes eight seconds to start, so none of the first ones is."""
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Rows that a table cannot take: by the topic's choice the table stops, or they are refused and it continues."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from uuid import uuid4
@@ -11,7 +10,6 @@ from feed_assets.core.errors import KeyStrayed, LoadFailed, NotMigratable
 from feed_assets.core.topics import Conflicts
 from feed_assets.warehouse import load_state
 from feed_assets_tests.support.fault_seeds import seeds
-from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.warehouse.conflicting_chunks import (
     BAD_KEY,
     FITS,
@@ -26,12 +24,6 @@ from feed_assets_tests.warehouse.stream import ID
 from feed_assets_tests.warehouse.topic_loader import Loader
 
 KILLED, STATEMENTS = -9, 40
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A dataset loader killed at any statement, and a COMMIT without an answer: the table has old rows or new ones."""
 
-from collections.abc import Iterator
 from random import Random
 from threading import Event
 from uuid import uuid4
@@ -12,7 +11,7 @@ from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import load_state, loader
 from feed_assets_tests.support.fault_seeds import seeds
-from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.forked_processes import Forks
 from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, state_rows, table, target_of
 from feed_assets_tests.warehouse.lives import dataset_killed_at
@@ -20,12 +19,6 @@ from feed_assets_tests.warehouse.lives import dataset_killed_at
 KILLED = -9
 STATEMENTS = 60
 """Number of statements, usually more than all loads of one process have."""
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A loader killed at any statement: after every restart the table matches its positions."""
 
-from collections.abc import Iterator
 from random import Random
 from uuid import uuid4
 
@@ -8,7 +7,7 @@ import pytest
 
 from feed_assets.core.sql_text import quoted
 from feed_assets_tests.support.fault_seeds import seeds
-from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.forked_processes import Forks
 from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.migrations import MIGRATIONS, rows_by_id
 from feed_assets_tests.warehouse.random_chunks import STATEMENTS, check_fold, produce_chunks
@@ -16,12 +15,6 @@ from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.topic_loader import Loader
 
 KILLED = -9
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Tables with `newest_by`: the greatest value of a column wins for a key, whichever partition it comes from."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from random import Random
@@ -14,7 +13,6 @@ from feed_assets.warehouse import load_state, reset
 from feed_assets.warehouse import loader as loaders
 from feed_assets.warehouse.statements import deleted_of
 from feed_assets_tests.support.fault_seeds import seeds
-from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.warehouse_topics import loading_of
 from feed_assets_tests.support.warehouse_topics import rows as topic_rows
@@ -24,12 +22,6 @@ from feed_assets_tests.warehouse.stream import ID, TEXT
 from feed_assets_tests.warehouse.topic_loader import HOLDER
 
 KILLED, STATEMENTS = -9, 40
-
-
-@pytest.fixture(scope="module")
-def fork() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture
