@@ -20,10 +20,10 @@ _SIZE = 1 << 62
 
 
 def check_columns(metadata: Any) -> None:
-    """Raise OSError for column metadata that would end the process. One of pyarrow's readers does the check.
+    """Raise OSError for column metadata that would end the process, or whose columns are in another order.
 
-    The reader checks all columns, and the codecs of the first row group, before it reads the first page. Then it is
-    stopped: no page is read.
+    One of pyarrow's readers checks all columns, and the codecs of the first row group, before it reads the first page.
+    Then it is stopped: no page is read.
     """
     groups = [*range(metadata.num_row_groups)]
     for number in groups:
@@ -31,6 +31,7 @@ def check_columns(metadata: Any) -> None:
             raise OSError(f"Row group {number} has {count} columns: expected {metadata.num_columns}, as in the schema.")
     _open(metadata, groups, pre_buffer=True)
     _open(metadata, groups[:1], pre_buffer=False, buffer_size=4096)
+    _check_order(metadata, groups)
 
 
 def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
@@ -46,6 +47,20 @@ def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
             yield chunk.path_in_schema, f"found the codec {chunk.compression}, expected one of {codecs}"
         elif codec == "LZ4" and (metadata.created_by or "").startswith(_WITHOUT_FRAMES):
             yield chunk.path_in_schema, f"found LZ4 as {metadata.created_by} writes it, expected LZ4_RAW"
+
+
+def _check_order(metadata: Any, groups: list[int]) -> None:
+    """Raise OSError if the columns of a row group have other names than in the schema.
+
+    pyarrow and DuckDB find a column by its position, and Spark by its name: they would read different values.
+    """
+    expected = [metadata.schema.column(each).path for each in range(metadata.num_columns)]
+    for number in groups:
+        group = metadata.row_group(number)
+        found = [group.column(each).path_in_schema for each in range(group.num_columns)]
+        if wrong := [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]:
+            found_name, name = wrong[0]
+            raise OSError(f"Row group {number} has the column {found_name}: expected {name}, as in the schema.")
 
 
 def _open(metadata: Any, groups: list[int], **how: Any) -> None:

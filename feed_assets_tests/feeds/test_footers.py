@@ -57,6 +57,7 @@ def test_whole_files_are_read_as_they_are(board, table, options):
             r"has a footer of 67,108,8\d\d bytes: expected at most 67,108,864",
         ),
         (damaged.with_long_paths(), r"The paths of its columns have 100,0\d\d,\d+ bytes: expected at most 67,108,864"),
+        (damaged.with_swapped_columns(), "Row group 0 has the column bb: expected aa, as in the schema"),
         (b"PARE" + b"x" * 20 + b"PARE", "is encrypted Parquet: expected it in the clear"),
         (b"PAR1" + b"\xff" * 20 + (20).to_bytes(4, "little") + b"PAR1", "has a footer that cannot be read"),
     ],

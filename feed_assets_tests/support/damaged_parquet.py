@@ -70,6 +70,15 @@ def with_long_paths(name: int = 100_000, columns: int = 1000) -> bytes:
     return written.getvalue()
 
 
+def with_swapped_columns() -> bytes:
+    """Return a file whose row group names its two columns in the wrong order."""
+    data = parquet(pa.table({"aa": [1, 2], "bb": [3, 4]}), store_schema=False)
+    path = b"\x19\x18\x02"  # a list of one text with two characters
+    return with_other_footer(
+        data, (path + b"aa", path + b"??"), (path + b"bb", path + b"aa"), (path + b"??", path + b"bb")
+    )
+
+
 def with_index_beyond_dictionary() -> bytes:
     """Return a file of 40 texts, each of which has the number 5 of a dictionary of two."""
     data = parquet(pa.table({"id": ["a", "b"] * 20}), use_dictionary=True, write_page_checksum=False)
