@@ -24,6 +24,9 @@ _UNPACKED = 4 << 20
 _GZIP = 31
 """The `wbits` argument by which zlib expects the header and the checksum of gzip."""
 
+_PIECE = 65_536
+"""Number of bytes that are unpacked at once. zlib copies what is left of them at the end of each gzip member."""
+
 
 class OutOfTime(Exception):
     """Time ran out before the whole update was read."""
@@ -122,7 +125,11 @@ class _Packed:
         self._key = file.key
         self._member: Any = zlib.decompressobj(_GZIP)
 
-    def add(self, data: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
+        for start in range(0, len(chunk), _PIECE):
+            self._add(chunk[start : start + _PIECE])
+
+    def _add(self, data: bytes) -> None:
         try:
             while data:
                 if self._member.eof:
