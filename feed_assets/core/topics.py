@@ -117,8 +117,6 @@ class Topic(BaseModel):
             raise ValueError("values are JSON, and no schema is given: expected schema='…' with their columns")
         if self.values == "avro" and self.columns is not None:
             raise ValueError("schema is given, and values are Avro, whose schemas have the columns: add values='json'")
-        if self.is_debezium and self.values == "json":
-            raise ValueError("Debezium's envelopes in JSON do not tell the types of numbers: expected Avro")
         self._check_order()
         return self
 
@@ -166,6 +164,11 @@ class Topic(BaseModel):
     def is_debezium(self) -> bool:
         """Return whether values are Debezium's envelopes."""
         return self.operation == DEBEZIUM
+
+    @property
+    def has_envelope_schemas(self) -> bool:
+        """Return whether schemas are those of Debezium's envelopes. The declared columns of JSON are those of rows."""
+        return self.is_debezium and self.values == "avro"
 
 
 TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"

@@ -57,10 +57,9 @@ def _check_order(metadata: Any, groups: list[int]) -> None:
     expected = [metadata.schema.column(each).path for each in range(metadata.num_columns)]
     for number in groups:
         group = metadata.row_group(number)
-        found = [group.column(each).path_in_schema for each in range(group.num_columns)]
-        if wrong := [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]:
-            found_name, name = wrong[0]
-            raise OSError(f"Row group {number} has the column {found_name}: expected {name}, as in the schema.")
+        for index, expected_path in enumerate(expected):
+            if (path := group.column(index).path_in_schema) != expected_path:
+                raise OSError(f"Row group {number} has the column {path}: expected {expected_path}, as in the schema.")
 
 
 def _open(metadata: Any, groups: list[int], **how: Any) -> None:

@@ -41,7 +41,7 @@ class Schema(NamedTuple):
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
     layouts: dict[tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...]], Any]
-    """Layouts of chunks with this schema, by what a topic declares: is_debezium, its key fields, its masks.
+    """Layouts of chunks with this schema, by what a topic declares: envelopes, its key fields, its masks.
 
     The layouts are kept here, to be removed together with the schema.
     """

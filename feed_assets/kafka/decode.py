@@ -8,7 +8,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.topics import OPERATIONS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect
 from feed_assets.kafka.dialect import Unwritable
-from feed_assets.kafka.json_values import JsonValues
+from feed_assets.kafka.json_values import JsonValues, object_of
 from feed_assets.kafka.masks import Masks, masked_record, masks_of
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.plain_keys import key_of
@@ -54,9 +54,13 @@ class Decoder:
 
     def _row(self, message: Message) -> ChunkRow:
         data = message.value or b""
-        schema_id, value = self._json(data) if self._json else record(data, "value", self._schemas)
+        if self._json:
+            operation, fields = self._change(message, object_of(data))
+            schema_id, value = self._json.schema_id, self._json.row(fields)
+        else:
+            schema_id, envelope = record(data, "value", self._schemas)
+            operation, value = self._change(message, envelope)
         layout = self._layout(schema_id)
-        operation, value = self._change(message, value)
         if self._topic.is_debezium:
             _check_fields(value, layout.fields)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
@@ -115,11 +119,12 @@ class Decoder:
 
     def _layout(self, schema_id: int) -> _Layout:
         schema = self._schemas.get(schema_id)
-        place = self._topic.is_debezium, self._topic.key, tuple(self._topic.mask.items())
+        has_envelopes = self._topic.has_envelope_schemas
+        place = has_envelopes, self._topic.key, tuple(self._topic.mask.items())
         if layout := schema.layouts.get(place):
             return layout
-        declared = (debezium.row_type if self._topic.is_debezium else avro.record_of)(schema)
-        if declared is None and self._topic.is_debezium:
+        declared = (debezium.row_type if has_envelopes else avro.record_of)(schema)
+        if declared is None and has_envelopes:
             raise Poison.plain(
                 f"schema {schema_id} is no envelope of Debezium: expected a record with op, before and after"
             )

@@ -19,6 +19,7 @@ from feed_assets.core.message_words import with_article
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topic_columns import decimal_digits, record_schema, spelled
 from feed_assets.kafka import avro
+from feed_assets.kafka.connect_json import payload_of
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 SUBJECT = "feed_assets-rows"
@@ -45,21 +46,13 @@ class JsonValues:
         self._converts = {name: _convert(kind) for name, kind in self._kinds}
         self._schema_id: int | None = None
 
-    def __call__(self, data: bytes) -> tuple[int, Mapping[str, Any]]:
-        """Return the schema id and the row of a value. Raise Poison for an invalid one, and KafkaUnavailable.
-
-        A value may begin with the head of a registry's serializer of JSON: a NUL and four bytes of schema id. The
-        declared columns hold for it, too.
-        """
-        value = parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, "value")
-        if not isinstance(value, dict):
-            raise Poison.plain(f"the value is {_kind_of(value)}: expected a JSON object")
-        fields = cast(dict[str, Any], value)
+    def row(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the row of an object: each declared column. Raise Poison for an undeclared field or a wrong value."""
         if unknown := fields.keys() - self._converts.keys():
             raise Poison(
                 f"the value has a field {min(unknown)!r}, which is not declared", "the value has an undeclared field"
             )
-        return self.schema_id, {name: self._cell(name, fields.get(name)) for name in self._converts}
+        return {name: self._cell(name, fields.get(name)) for name in self._converts}
 
     @property
     def schema_id(self) -> int:
@@ -78,6 +71,17 @@ class JsonValues:
         except (ValueError, OverflowError, DecimalException) as error:
             kind = with_article(dict(self._kinds)[name])
             raise Poison.plain(f"the field {name} is not {kind}: found {_kind_of(value)}") from error
+
+
+def object_of(data: bytes) -> Mapping[str, Any]:
+    """Return the object in a message's value: of Kafka Connect the payload. Raise Poison for another value.
+
+    A value may begin with the head of a registry's serializer of JSON: a NUL and four bytes of schema id.
+    """
+    value = payload_of(parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, "value"))
+    if not isinstance(value, dict):
+        raise Poison.plain(f"the value is {_kind_of(value)}: expected a JSON object")
+    return cast(dict[str, Any], value)
 
 
 def parsed(data: bytes, part: str) -> Any:

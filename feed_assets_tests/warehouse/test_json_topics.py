@@ -25,6 +25,8 @@ from feed_assets_tests.support.kafka_topics import World, header
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import loading_of, nexts
+from feed_assets_tests.warehouse import connect_json
+from feed_assets_tests.warehouse.debezium_stream import event
 from feed_assets_tests.warehouse.loader_thread import loading_in_thread
 from feed_assets_tests.warehouse.stream import Registry, Stream
 
@@ -93,6 +95,11 @@ def test_a_value_has_the_cells_that_avro_would_have():
     assert row == from_avro
     framed = decoded(b"\0" + struct.pack(">I", 99) + json.dumps(FINE).encode(), registry=registry)
     assert framed == row, "the serializer of a JSON schema"
+    assert decoded(connect_json.with_schema(FINE)) == row, "Kafka Connect's JSON, with its schema"
+    change = {"before": None, "after": FINE, "op": "c", "source": {"lsn": 1}}
+    for value in (connect_json.with_schema(change), json.dumps(change).encode()):
+        created = decoded(value, operation="debezium")
+        assert created.line == row.line.replace(b"update", b"create"), "Debezium's envelope"
     assert {name for name, cell in cells(decoded(b'{"id": 1}')).items() if cell is None} == {*FINE} - {"id"}
 
 
@@ -120,6 +127,7 @@ def test_a_value_has_the_cells_that_avro_would_have():
         ({"at": "0001-01-01T00:00:00+05:00"}, "the field at is not a timestamp: found a text"),
         ({"local": "2026-01-31T23:59:59Z"}, "the field local is not a timestamp_ntz: found a text"),
         ({"other": 1}, "the value has a field 'other', which is not declared"),
+        ({"schema": 1, "payload": {}}, "the value has a field 'payload', which is not declared"),
     ],
 )
 def test_a_value_that_does_not_fit_is_a_dead_letter(changes, reason):
@@ -142,6 +150,52 @@ def test_what_is_no_strict_json_object_is_a_dead_letter(value):
 
 
 @each_case(
+    ("named", "value", "reason"),
+    [
+        ("io.debezium.time.Date", "2026-01-31", "the field 'x' is not a value of its type io.debezium.time.Date"),
+        ("io.debezium.time.Date", 10**9, "the field 'x' is not a value of its type io.debezium.time.Date"),
+        ("io.debezium.time.Timestamp", 10**18, "the field 'x' is not a value of its type io.debezium.time.Timestamp"),
+        ("org.apache.kafka.connect.data.Decimal", "!", "the field 'x' is not a value of its type org.apache"),
+        ("org.apache.kafka.connect.data.Decimal", "AQ==", "the field 'x' is not a value of its type org.apache"),
+        ("io.debezium.data.VariableScaleDecimal", {"value": "AQ=="}, "the field 'x' is not a value of its type io."),
+        ("io.debezium.time.NanoTimestamp", 10**18, "the field x is not a timestamp_ntz: found a number"),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_in_the_schema_is_a_dead_letter(named, value, reason):
+    fields = [
+        {"type": "int64", "field": "id"},
+        {"type": "any", "name": named, "field": "x", "parameters": {"scale": "x"}},
+    ]
+    both = {"schema": {"type": "struct", "fields": fields}, "payload": {"id": 1, "x": value}}
+    dead = decoded(json.dumps(both).encode(), columns="id bigint, x timestamp_ntz")
+    assert isinstance(dead, DeadLetter)
+    assert dead.reason.startswith(reason)
+
+
+@each_case(
+    ("named", "value", "cell"),
+    [
+        ("io.debezium.time.Timestamp", -1, '"1969-12-31 23:59:59.999000"'),
+        ("org.apache.kafka.connect.data.Timestamp", 0, '"1970-01-01 00:00:00.000000+00:00"'),
+        ("org.apache.kafka.connect.data.Date", -1, '"1969-12-31"'),
+        ("org.apache.kafka.connect.data.Decimal", "/w==", "-0.01"),
+        ("org.apache.kafka.connect.data.Decimal", 12.5, "12.50"),  # decimal.format=NUMERIC
+        ("io.debezium.data.VariableScaleDecimal", {"value": "AQ==", "scale": -3}, "1000.00"),
+    ],
+)
+def test_a_value_of_a_type_that_only_the_schema_tells(named, value, cell):
+    kind = {"Timestamp": "timestamp", "Date": "date"}.get(named.rpartition(".")[2], "decimal(9,2)")
+    kind = "timestamp_ntz" if named.startswith("io.debezium.time") else kind
+    fields = [
+        {"type": "int64", "field": "id"},
+        {"type": "any", "name": named, "field": "x", "parameters": {"scale": "2"}},
+    ]
+    both = {"schema": {"type": "struct", "fields": fields}, "payload": {"id": 1, "x": value}}
+    row = decoded(json.dumps(both).encode(), columns=f"id bigint, x {kind}")
+    assert row.line == f'"update",0,1,{cell}\n'.encode()
+
+
+@each_case(
     ("keys", "data", "cell"),
     [
         ("string", StringSerializer()("é1", None), '"é1"'),
@@ -150,6 +204,7 @@ def test_what_is_no_strict_json_object_is_a_dead_letter(value):
         ("uuid", b"8b2C1c5e-3c1a-4d7e-9c8e-0123456789ab", f'"{UUID("8b2c1c5e-3c1a-4d7e-9c8e-0123456789ab")}"'),
         ("json", b'{"id": 7, "more": 1}', "7"),
         ("json", b'"a"', '"a"'),
+        ("json", connect_json.with_schema({"id": 7}), "7"),
     ],
 )
 def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
@@ -188,10 +243,6 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
         ({"values": "json", "schema": "id map<string,int>"}, "schema is 'id map<string,int>': .*'id' is map"),
         ({"values": "json", "schema": "`a b` int"}, "expected letters, digits and '_' in the names"),
         ({"values": "json", "schema": "id int, id int"}, "column 'id' occurs twice"),
-        (
-            {"values": "json", "schema": "id int", "operation": "debezium"},
-            "in JSON do not tell the types of numbers",
-        ),
         ({"newest_by": "id"}, "newest_by is id, which is a key field or a column of ours"),
         ({"newest_by": "_offset"}, "newest_by is _offset, which is a key field or a column of ours"),
         ({"newest_by": ""}, "newest_by is '': String should have at least 1 character"),
@@ -235,6 +286,39 @@ def test_a_history_in_json_becomes_the_table_it_tells(loader):
     loader.load(stream)
     assert stream.table(loader.engine) == stream.model()
     assert stream.model()
+
+
+class DebeziumJsonStream(Stream):
+    """A topic of Debezium's envelopes in JSON, with schemas and without. Its rows are those of `Stream`."""
+
+    def __init__(self, *place: Any) -> None:
+        super().__init__(*place)
+        self.schemas = RegisteringRegistry()
+        columns = "id bigint, text string, day date, local timestamp_ntz, price decimal(9,2)"
+        self.topic = Topic(key=("id",), operation="debezium", values="json", columns=columns, keys="json")
+
+    def _message(self, offset: int, schema_id: int, row: Any) -> Message:
+        operation, value = row
+        data = connect_json.with_schema(event(operation, value)) if operation else None
+        return Message(offset, connect_json.with_schema({"id": value["id"]}), data, [])
+
+
+def test_changes_of_debezium_in_json_become_the_table_they_tell(loader):
+    random, stream = Random(5), DebeziumJsonStream(loader.place.board, f"orders.{id(loader)}")  # noqa: S311
+    expected = dict[int, tuple[Any, ...]]()
+    for number in range(60):
+        id_, cents = random.randrange(9), random.randrange(-999, 999)
+        row = {"id": id_, "text": f"ü{number}", "day": f"2026-01-{number % 28 + 1:02}", "price": cents / 100}
+        row["local"] = None if number % 7 == 0 else f"2026-01-31T23:59:59.{number:06}"
+        operation = random.choice(["create", "refresh", "update", "delete", None])
+        stream.send(0, (operation, row))
+        expected.pop(id_, None)
+        if operation not in ("delete", None):
+            local = row["local"] and datetime.fromisoformat(row["local"])
+            expected[id_] = (id_, row["text"], date.fromisoformat(row["day"]), local, Decimal(cents).scaleb(-2))
+    loader.load(stream)
+    rows = loader.ask(f'SELECT id, text, day, local, price FROM "{stream.name}" ORDER BY id')
+    assert rows == [expected[id_] for id_ in sorted(expected)]
 
 
 @pytest.fixture
