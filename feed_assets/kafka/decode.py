@@ -111,8 +111,10 @@ class Decoder:
         else:
             key, place = key_of(message.key, self._topic.keys), "the key"
         if not isinstance(key, dict) and len(self._topic.key) == 1:
-            return {self._topic.key[0]: key}
+            key = {self._topic.key[0]: key}
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
+        if self._json and self._topic.keys == "json":
+            fields = self._json.cells(fields)
         if absent := [name for name in self._topic.key if name not in fields]:
             raise Poison.plain(f"{place} has no field {absent[0]}")
         return fields

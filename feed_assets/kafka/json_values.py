@@ -54,6 +54,13 @@ class JsonValues:
             )
         return {name: self._cell(name, fields.get(name)) for name in self._converts}
 
+    def cells(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a key. Declared columns have the value that a row would have, so their texts are equal.
+
+        Raise Poison for a value that is not of its column's type.
+        """
+        return {name: self._cell(name, cell) if name in self._converts else cell for name, cell in fields.items()}
+
     @property
     def schema_id(self) -> int:
         """Return the id of the declared schema. It is registered first. A repeated call returns the same id."""

@@ -130,6 +130,16 @@ def test_a_masked_key_has_the_same_hash_in_rows_and_tombstones_wherever_it_is_re
     value = json.dumps({"id": 7, "n": 1}).encode()
     row = decoded(value, mask=mask, values="json", columns="id bigint, n int")
     assert (cells(row)["id"], types(row)["id"]) == (keyed("7"), ["null", "string"])
+    for kind, cell in (
+        ("timestamp", '"2026-01-31T10:00:00Z"'),
+        ("decimal(9,2)", "1.5"),
+        ("double", "1"),
+        ("date", '"2026-01-31"'),
+    ):
+        topic = {"mask": mask, "values": "json", "keys": "json", "columns": f"id {kind}, n int"}
+        row = decoded(f'{{"id": {cell}, "n": 1}}'.encode(), **topic)
+        for key in (f'{{"id": {cell}}}', cell):
+            assert decoded(None, key.encode(), **topic).key["id"] == cells(row)["id"], kind
     for op, part in (("c", "after"), ("d", "before")):
         datum = {"op": op, "before": None, "after": None, part: {"id": "a", "email": SECRET}}
         changed = decoded(wire(4, datum), mask={**mask, "email": "hash"}, operation="debezium")
@@ -149,6 +159,11 @@ def test_a_masked_key_has_the_same_hash_in_rows_and_tombstones_wherever_it_is_re
     ("value", "topic", "reason"),
     [
         (wire(5, {"id": SECRET}), {}, "schema 5 has no field email, which is masked: correct the mask, or declare"),
+        (
+            wire(1, ROW),
+            {"key": ("price",), "mask": {"price": "hash"}, "keys": "string"},
+            "schema 1 has the masked key field price, whose values have several texts",
+        ),
         (SECRET.encode(), {}, "the value does not begin with the magic byte 0"),
         (wire(1, ROW)[:8], {}, "the value is not Avro of schema 1"),
         (None, {"keys": "uuid"}, "the key is not the text of a UUID"),
