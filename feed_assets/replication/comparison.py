@@ -64,9 +64,15 @@ def compare(
 def check_names(services: Services, place: Place, feed: Feed, key: str) -> None:
     """Raise InvalidName if neither the source nor the place has this feed, or this partition of it.
 
-    A misspelt name would otherwise count as equal.
+    Also raise it for a feed that the place neither has nor gets. Otherwise these would count as equal.
     """
-    if not _partitions(services, place, feed, key or None):
+    partitions = _partitions(services, place, feed, key or None)
+    if not place.has(feed) and not any(removal.find(place.board, each) for each in partitions):
+        raise InvalidName(
+            f"the data center {place.name} does not get {feed}, and has nothing of it: expected a feed that one of "
+            "its `datasets` matches. Add a pattern for it, or correct the name."
+        )
+    if not partitions:
         raise InvalidName(
             f"neither the source nor the data center {place.name} has {f'{feed} {key}'.rstrip()}: expected names "
             "that one of them has. Correct the name."

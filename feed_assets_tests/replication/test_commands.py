@@ -76,6 +76,9 @@ def test_copies_are_listed_made_verified_and_repaired(place):
     assert f"has {SALES} 1999-01-01:" in feed_assets(
         "replicate", "verify", "b", str(SALES), "1999-01-01", error=InvalidName
     )
+    assert "the data center b does not get stock/sold/v1.0, and has nothing of it:" in feed_assets(
+        "replicate", "verify", "b", "stock/sold/v1.0", error=InvalidName
+    )
     shown = CliRunner().invoke(app, ["feed", "show", str(SALES), DAY.key])
     assert "the data center b has " in shown.output
 
