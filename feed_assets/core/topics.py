@@ -15,7 +15,9 @@ OPERATIONS = ("create", "update", "delete", "refresh")
 DEBEZIUM = "debezium"
 """The place of a message's type in an envelope of Debezium, which has the row, too."""
 
-ValueFormat = Literal["avro", "json"]
+ValueFormat = Literal["avro", "json", "json_schema"]
+"""Formats of values: Avro, JSON with declared columns, and JSON whose schema is in a registry."""
+
 KeyFormat = Literal["avro", "string", "int", "long", "uuid", "json"]
 """Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
 
@@ -82,7 +84,7 @@ class Topic(BaseModel):
             Debezium's envelopes. Without it every message is an update.
         format: The file format of chunks.
         gzip: True if chunks in CSV are packed.
-        values: The format of values: Avro with a registry, or JSON with the declared `columns`.
+        values: The format of values: Avro or JSON with schemas of a registry, or JSON with the declared `columns`.
         columns: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys.
         conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
@@ -115,8 +117,12 @@ class Topic(BaseModel):
             raise ValueError("gzip packs CSV, and chunks are Parquet, which is compressed anyway: remove gzip")
         if self.values == "json" and self.columns is None:
             raise ValueError("values are JSON, and no schema is given: expected schema='…' with their columns")
-        if self.values == "avro" and self.columns is not None:
-            raise ValueError("schema is given, and values are Avro, whose schemas have the columns: add values='json'")
+        if self.values != "json" and self.columns is not None:
+            raise ValueError(
+                f"schema is given, and values are {self.values}, whose schemas have the columns: add values='json'"
+            )
+        if self.values == "json_schema" and self.is_debezium:
+            raise ValueError("Debezium's envelopes are declared, and values are json_schema: expected avro or json")
         self._check_order()
         return self
 

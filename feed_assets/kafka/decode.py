@@ -5,6 +5,7 @@ from reprlib import repr as brief
 from typing import Any, NamedTuple, cast
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
+from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect
 from feed_assets.kafka.dialect import Unwritable
@@ -19,6 +20,7 @@ _OPERATIONS = {**{each: each for each in OPERATIONS}, **debezium.OPERATIONS, "tr
 """Operations by their words in messages. `true` and `false` are those of Debezium's field `__deleted`."""
 
 _GREATEST_ID = 2**31 - 1
+_MOST_READERS = 100
 
 
 class _Layout(NamedTuple):
@@ -41,7 +43,9 @@ class Decoder:
         self._topic, self._schemas = topic, schemas
         self._masks = Masks(topic, mask_key) if topic.mask else None
         self._kind, _, self._name = (topic.operation or "").partition(":")
-        self._json = JsonValues(topic.columns, schemas) if topic.columns else None
+        self._json = JsonValues(column_types(topic.columns), schemas) if topic.columns else None
+        self._json_readers: dict[int, JsonValues] = {}
+        """Readers of values with a JSON Schema, by its id."""
 
     def __call__(self, message: Message) -> Decoded:
         """Return a message's row or tombstone, or a DeadLetter with the reason. Raise KafkaUnavailable."""
@@ -54,12 +58,13 @@ class Decoder:
 
     def _row(self, message: Message) -> ChunkRow:
         data = message.value or b""
-        if self._json:
-            operation, fields = self._change(message, object_of(data))
-            schema_id, value = self._json.schema_id, self._json.row(fields)
-        else:
+        if self._topic.values == "avro":
             schema_id, envelope = record(data, "value", self._schemas)
             operation, value = self._change(message, envelope)
+        else:
+            reader = self._json or self._json_reader(data)
+            operation, fields = self._change(message, object_of(data))
+            schema_id, value = reader.schema_id, reader.row(fields)
         layout = self._layout(schema_id)
         if self._topic.is_debezium:
             _check_fields(value, layout.fields)
@@ -72,6 +77,15 @@ class Decoder:
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([operation, message.offset, *cells, *value.values()])
         return ChunkRow(message.offset, schema_id, layout.columns, line, timestamp=message.moment, record=layout.record)
+
+    def _json_reader(self, data: bytes) -> JsonValues:
+        """Return the reader of a value's JSON Schema."""
+        schema_id = _head(data, "value", "JSON")
+        if schema_id not in self._json_readers:
+            if len(self._json_readers) >= _MOST_READERS:
+                self._json_readers.clear()
+            self._json_readers[schema_id] = JsonValues(self._schemas.json_columns(schema_id), self._schemas)
+        return self._json_readers[schema_id]
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)
@@ -165,15 +179,21 @@ def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, 
     return schema_id, cast(Mapping[str, Any], value)
 
 
-def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
+def _head(data: bytes, part: str, form: str) -> int:
+    """Return the schema id before a key or value. Raise Poison if there is none."""
     if len(data) < avro.HEAD.size:
-        raise Poison.plain(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
+        raise Poison.plain(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and {form}")
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
         public = f"the {part} does not begin with the magic byte 0"
         raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0", public)
     if schema_id > _GREATEST_ID:  # Do not request such an id, because the registry's answer would look like an outage.
         raise Poison.plain(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
+    return schema_id
+
+
+def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
+    schema_id = _head(data, part, "Avro")
     schema = schemas.get(schema_id)
     try:
         datum, remaining = avro.decoded(data, schema)

@@ -6,7 +6,7 @@ So a chunk of JSON messages has a schema id, and a loader makes the same table a
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact
@@ -16,7 +16,6 @@ from math import isfinite
 from typing import Any, cast
 
 from feed_assets.core.message_words import with_article
-from feed_assets.core.schemas import column_types
 from feed_assets.core.topic_columns import decimal_digits, record_schema, spelled
 from feed_assets.kafka import avro
 from feed_assets.kafka.connect_json import payload_of
@@ -41,8 +40,8 @@ _Convert = Callable[[Any], Any]
 class JsonValues:
     """The reader of JSON values with declared columns. Equal values always become equal rows."""
 
-    def __init__(self, columns: str, schemas: Schemas) -> None:
-        self._schemas, self._kinds = schemas, column_types(columns)
+    def __init__(self, columns: Sequence[tuple[str, str]], schemas: Schemas) -> None:
+        self._schemas, self._kinds = schemas, columns
         self._converts = {name: _convert(kind) for name, kind in self._kinds}
         self._schema_id: int | None = None
 

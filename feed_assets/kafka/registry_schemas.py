@@ -1,16 +1,18 @@
 """The schemas of a registry by id. An id never changes its meaning, so each schema is requested once."""
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
 from feed_assets.core.errors import InvalidName, KafkaUnavailable
 from feed_assets.core.secrets import masked
+from feed_assets.core.topic_columns import record_schema
 from feed_assets.kafka import avro
+from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
 
 _SECONDS = 10
@@ -28,6 +30,8 @@ _REFUSED_KEPT = 1000
 
 _KNOWN_CHARACTERS = 4 << 20
 """The most characters of all schemas in memory. Parsed, they take about 25 times as many bytes."""
+
+T = TypeVar("T")
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
@@ -65,6 +69,7 @@ class Schemas:
         self.lookups = 0
         """The number of ids that were requested so far."""
         self._refused: dict[int, tuple[float, str]] = {}
+        self._json_columns: dict[int, list[tuple[str, str]]] = {}
 
     def close(self) -> None:
         """Close the connection."""
@@ -73,13 +78,25 @@ class Schemas:
     def get(self, schema_id: int) -> avro.Schema:
         """Return the parsed schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
         if schema_id not in self._known:
-            since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
-            if monotonic() < since + _REFUSED_SECONDS:
-                raise Poison.plain(reason)
-            self._keep(schema_id, self._fetched(schema_id))
+            self._check_refused(schema_id)
+            self._keep(schema_id, self._fetched(schema_id, self._parsed))
         elif next(reversed(self._known)) != schema_id:
             self._known[schema_id] = self._known.pop(schema_id)
         return self._known[schema_id][0]
+
+    def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
+        """Return the columns of a JSON Schema, by its id. Raise Poison if it is unusable, and KafkaUnavailable."""
+        if schema_id not in self._json_columns:
+            self._check_refused(schema_id)
+            if len(self._json_columns) >= _REFUSED_KEPT:
+                del self._json_columns[next(iter(self._json_columns))]
+            self._json_columns[schema_id] = self._fetched(schema_id, _columns_of)
+        return self._json_columns[schema_id]
+
+    def _check_refused(self, schema_id: int) -> None:
+        since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
+        if monotonic() < since + _REFUSED_SECONDS:
+            raise Poison.plain(reason)
 
     def _keep(self, schema_id: int, schema: tuple[avro.Schema, int]) -> None:
         """Keep a schema. If the limit is exceeded, remove the least recently used schemas."""
@@ -113,11 +130,11 @@ class Schemas:
             raise InvalidName(f"its key schema, {subject} in the registry, is no record: declare `key`")
         return tuple(each["name"] for each in fields["fields"])
 
-    def _fetched(self, schema_id: int) -> tuple[avro.Schema, int]:
+    def _fetched(self, schema_id: int, parse: Callable[[Schema], T]) -> T:
         self.lookups += 1
         try:
             with self._translated(f"look up schema {schema_id}"):
-                return self._parsed(self._client.get_schema(schema_id))
+                return parse(self._client.get_schema(schema_id))
         except _Unknown:
             reason = f"the registry has no schema {schema_id}"
         except InvalidSchema as error:
@@ -179,3 +196,15 @@ class Schemas:
         return KafkaUnavailable(
             f"cannot {action} at {masked(self._url)}: {message}. Check the URL, and that the registry answers."
         )
+
+
+def _columns_of(schema: Schema) -> list[tuple[str, str]]:
+    """Return the columns of a JSON Schema. Raise InvalidSchema for another schema, or one that rows cannot have."""
+    if schema.schema_type != "JSON":
+        raise InvalidSchema(f"it is {schema.schema_type}, not JSON")
+    try:
+        columns = columns_of(schema.schema_str or "")
+        record_schema(columns)
+    except ValueError as error:
+        raise InvalidSchema(str(error)) from error
+    return columns

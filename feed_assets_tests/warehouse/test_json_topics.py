@@ -1,6 +1,7 @@
 """Topics with values in JSON and keys of Kafka's own serializers become the same tables as topics with Avro."""
 
 import json
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,13 +12,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.serialization import IntegerSerializer, StringSerializer
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
+from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.warehouse import loader as loader_module
 from feed_assets_tests.support.each_case import each_case
@@ -61,12 +65,26 @@ ROW = {
 }
 
 
+JSON_SCHEMA = """{"type": "object", "definitions": {"name": {"type": "string"}}, "properties": {
+    "id": {"type": "integer"}, "text": {"$ref": "#/definitions/name"}, "ok": {"type": ["boolean", "null"]},
+    "small": {"type": "integer"}, "x": {"oneOf": [{"type": "null"}, {"type": "number"}]}, "single": {"type": "number"},
+    "day": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]},
+    "at": {"type": ["string"], "format": "date-time"}, "local": {"type": "string", "format": "email"}
+}}"""
+OF_JSON_SCHEMA = (
+    "id bigint, text string, ok boolean, small bigint, x double, single double, day date, at timestamp, local string"
+)
+
+
 class RegisteringRegistry(Registry):
     """Schemas by ids, of which each is registered once under a subject."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ids: dict[str, int] = {}
+
+    def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
+        return columns_of({7: JSON_SCHEMA}[schema_id])
 
     def register(self, subject: str, schema: Any) -> int:
         if subject not in self.ids:
@@ -101,6 +119,37 @@ def test_a_value_has_the_cells_that_avro_would_have():
         created = decoded(value, operation="debezium")
         assert created.line == row.line.replace(b"update", b"create"), "Debezium's envelope"
     assert {name for name, cell in cells(decoded(b'{"id": 1}')).items() if cell is None} == {*FINE} - {"id"}
+
+
+def test_a_value_with_a_json_schema_has_the_columns_of_its_properties():
+    value = json.dumps({name: cell for name, cell in FINE.items() if name != "price"}).encode()
+    declared = decoded(value, columns=OF_JSON_SCHEMA)
+    framed = b"\0" + struct.pack(">I", 7) + value
+    assert decoded(framed, values="json_schema", columns=None) == declared
+    dead = decoded(value, values="json_schema", columns=None)
+    assert dead.reason == f"the value begins with byte {ord('{')}: expected the magic byte 0"
+
+
+@each_case(
+    ("schema", "reason"),
+    [
+        ("{}", "it has no properties: expected the schema of an object"),
+        ("7", "it refers to a definition that it has not"),
+        ('{"properties": {"a": {"type": "object"}}}', "the property a is object: expected one of integer, number"),
+        ('{"properties": {"a": {"type": "null"}}}', "the property a is null: expected one of integer, number"),
+        (
+            '{"properties": {"a": {"type": ["string", "integer"]}}}',
+            "the property a is string, integer: expected one of",
+        ),
+        ('{"properties": {"a": true}}', "it refers to a definition that it has not"),
+        ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "it refers to a definition that it has not"),
+        ('{"properties": {"a": {"$ref": "https://example.org"}}}', "it refers to a definition that it has not"),
+        (json.dumps({"properties": dict.fromkeys(map(str, range(1_601)))}), "1,601 properties: expected at most 1,600"),
+    ],
+)
+def test_a_json_schema_that_rows_cannot_have_is_refused(schema, reason):
+    with pytest.raises(InvalidSchema, match=re.escape(reason)):
+        columns_of(schema)
 
 
 @each_case(
@@ -240,7 +289,9 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
     ("options", "error"),
     [
         ({"values": "json"}, "topic orders: values are JSON, and no schema is given: expected"),
-        ({"schema": "id int"}, "schema is given, and values are Avro, .*: add values='json'"),
+        ({"schema": "id int"}, "schema is given, and values are avro, .*: add values='json'"),
+        ({"values": "json_schema", "schema": "id int"}, "schema is given, and values are json_schema, .*: add values="),
+        ({"values": "json_schema", "operation": "debezium"}, "values are json_schema: expected avro or json"),
         ({"values": "json", "schema": "id map<string,int>"}, "schema is 'id map<string,int>': .*'id' is map"),
         ({"values": "json", "schema": "`a b` int"}, "expected letters, digits and '_' in the names"),
         ({"values": "json", "schema": "id int, id int"}, "column 'id' occurs twice"),
@@ -355,3 +406,23 @@ def test_messages_of_a_real_broker_reach_the_warehouse_without_a_schema_of_their
     with opened(engine) as connection:
         rows = connection.execute(f'SELECT id, n FROM "{world.name}" ORDER BY id')
     assert rows == [("k2", 6), ("k3", 7)]
+
+
+def test_messages_with_a_json_schema_of_a_real_registry_become_chunks(world, registry):
+    world.settings = Topic(key=("id",), messages=4, seconds=0.2, values="json_schema", keys="string")
+    schema = json.dumps({"type": "object", "properties": {"id": {"type": "string"}, "n": {"type": "integer"}}})
+    with closing(SchemaRegistryClient({"url": registry.url})) as client:
+        schema_id = client.register_schema(f"{world.name}-value", Schema(schema, "JSON"))
+        avro_id = client.register_schema(f"{world.name}-key", Schema('"string"', "AVRO"))
+    for number, known in enumerate([schema_id, avro_id, 999_999, schema_id]):
+        value = json.dumps({"id": f"k{number}", "n": number}).encode()
+        world.producer.produce(world.name, b"\0" + struct.pack(">I", known) + value, f"k{number}", 0)
+    assert world.producer.flush(30) == 0
+    with world.connector() as running:
+        running.wait(world.is_done, "the chunks")
+    assert [header(each, "reason") for each in world.dead_letters()] == [
+        f"schema {avro_id} cannot be read: it is AVRO, not JSON",
+        "the registry has no schema 999999",
+    ]
+    ids = [row["id"] for each in world.signals() if each.path for row in world.rows(each)]
+    assert ids == ["k0", "k3"]

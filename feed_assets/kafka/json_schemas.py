@@ -1,0 +1,68 @@
+"""Columns of values with a JSON Schema in a registry, whose id a producer's serializer writes before each value.
+
+Source: JSON Schema, drafts 4 to 2020-12. The columns are the properties of the schema.
+"""
+
+from typing import Any, cast
+
+from feed_assets.kafka.schema_limits import InvalidSchema, check_most, loaded
+
+_PLAIN = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
+_TIMES = {"date": "date", "date-time": "timestamp"}
+"""Column types of texts, by `format`. Other formats are texts."""
+
+_MOST_COLUMNS = 1_600
+"""The most properties. No warehouse table has more columns, and two bytes of a message may stand for all of them."""
+
+_REFERENCES = 10
+"""The most references, one behind the other, that a property may have."""
+
+
+def columns_of(text: str) -> list[tuple[str, str]]:
+    """Return the columns of a schema's text, with their types as in Spark's DDL. Raise InvalidSchema or ValueError."""
+    schema = loaded(text)
+    properties: Any = _followed(schema, schema).get("properties")
+    if not isinstance(properties, dict):
+        raise InvalidSchema("it has no properties: expected the schema of an object")
+    declared: dict[str, Any] = {**properties}
+    check_most(len(declared), _MOST_COLUMNS, "properties")
+    return [(name, _kind(name, each, schema)) for name, each in declared.items()]
+
+
+def _kind(name: str, declared: Any, schema: Any) -> str:
+    """Return the type of a property's column. Null beside a type is left out: every column may be null."""
+    types = [each for each in _types(declared, schema) if each[0] != "null"]
+    plain = _PLAIN.get(types[0][0]) if len(types) == 1 else None
+    if plain is None:
+        expected = f"expected one of {', '.join(_PLAIN)}, with or without null"
+        raise InvalidSchema(f"the property {name} is {', '.join(each for each, _ in types) or 'null'}: {expected}")
+    return _TIMES.get(types[0][1], plain) if plain == "string" else plain
+
+
+def _types(declared: Any, schema: Any) -> list[tuple[str, str]]:
+    """Return type and format of each value that a property may have."""
+    definition = _followed(declared, schema)
+    branches = _items(definition.get("oneOf", definition.get("anyOf")))
+    if branches:
+        definitions = [_followed(each, schema) for each in branches]
+        return [(str(each.get("type")), str(each.get("format"))) for each in definitions]
+    types = _items(definition.get("type")) or [definition.get("type")]
+    return [(str(each), str(definition.get("format"))) for each in types]
+
+
+def _items(value: object) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def _followed(definition: Any, schema: Any) -> dict[str, Any]:
+    """Return the definition that `$ref` names in the same schema. A definition without it is returned unchanged."""
+    for _ in range(_REFERENCES):
+        fields = cast(dict[str, Any], definition) if isinstance(definition, dict) else None
+        if fields is None or "$ref" not in fields:
+            break
+        definition = schema
+        for part in str(fields["$ref"]).removeprefix("#/").split("/"):
+            definition = cast(dict[str, Any], definition).get(part) if isinstance(definition, dict) else None
+    if not isinstance(definition, dict) or "$ref" in definition:
+        raise InvalidSchema("it refers to a definition that it has not: expected `#/…` of the same schema")
+    return cast(dict[str, Any], definition)
