@@ -38,16 +38,18 @@ def _declared(graph: "Graph") -> tuple[dict[str, Topic], dict[str, str]]:
     """
     from feed_assets.orchestration.declare.declarations import EventTable
 
-    declared, owners = dict[str, Topic](), dict[str, str]()
+    declared, by_pattern = dict[str, Topic](), set[str]()
+    owners = {(name := "/".join(key.path)): f"the asset {name}" for key in graph.assets.get_all_asset_keys()}
     for feed, node in graph.by_feed.items():
         table = node.declaration
         if isinstance(table, EventTable) and table.by_pattern:
+            by_pattern.add(feed.name)
             continue
         owners[feed.name] = f"the asset {feed}"
         if isinstance(table, EventTable) and table.topic:
             declared[table.table_name] = table.topic
             owners[identifier_of(table.table_name)] = table.table_name
-    return declared, owners
+    return declared, {name: owner for name, owner in owners.items() if name not in by_pattern}
 
 
 def loaded_now(graph: "Graph", warehouse: str) -> Mapping[str, Topic]:

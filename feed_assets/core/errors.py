@@ -188,6 +188,10 @@ class SignalRefused(FeedAssetsError):
     """The broker refuses a signal or a dead letter of a topic partition because of its content."""
 
 
+class SchemaRefused(FeedAssetsError):
+    """The registry refuses a schema of ours under a subject, because other schemas are there or rights are missing."""
+
+
 class LetterLeft(FeedAssetsError):
     """A dead letter cannot be produced again: it was shortened, or its topic no longer has the message."""
 

@@ -54,6 +54,11 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
+def has_one_text(kind: str) -> bool:
+    """Return whether equal values of a type always have the same text, unlike the decimals 1.5 and 1.50."""
+    return spelled(kind) in ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+
+
 def _avro_type(name: str, kind: str) -> Any:
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
         raise ValueError(f"column {name!r}: expected letters, digits and '_' in the names of a topic's columns")

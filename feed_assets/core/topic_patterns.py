@@ -111,7 +111,9 @@ def new_topics(
             refused[topic] = str(error)
             continue
         needed = names_of(pattern, topic)
-        if used := [name for name in needed if name in owned]:
+        if taken := {signals_of(topic), dead_letters_of(topic)} & {*owned.values()}:
+            refused[topic] = f"{min(taken)} is read already, and would be the topic of its signals or dead letters"
+        elif used := [name for name in needed if name in owned]:
             refused[topic] = f"its name {used[0]} is that of {owned[used[0]]}"
         elif len(recorded) + len(names) >= MOST_TOPICS:
             refused[topic] = f"the pattern matches more than {MOST_TOPICS:,} topics: narrow it"

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from feed_assets.core.chunks import CSV, PACKED_CSV, PARQUET
 from feed_assets.core.schemas import column_types
-from feed_assets.core.topic_columns import record_schema
+from feed_assets.core.topic_columns import has_one_text, record_schema
 
 OPERATIONS = ("create", "update", "delete", "refresh")
 """The types of messages. Source: the S3 Spolt of "Streaming Messages from Kafka into Redshift" (Yelp, 2016)."""
@@ -131,10 +131,21 @@ class Topic(BaseModel):
         for name, kind in self.masks.items():
             if name in self.key and kind != "hash":
                 raise ValueError(f"mask of the key field {name} is {kind!r}, expected 'hash': others would merge rows")
+        if self.columns and (
+            wrong := [name for name, kind in column_types(self.columns) if self._has_texts(name, kind)]
+        ):
+            raise ValueError(
+                f"mask of the key field {wrong[0]}: expected the type of a text, a whole number, a date or a boolean, "
+                "because equal values of others may have different texts, and so different hashes"
+            )
         declared = {*self.key, *(name for name, _ in column_types(self.columns))} if self.columns else None
         if declared is not None and (unknown := sorted(self.masks.keys() - declared)):
             raise ValueError(f"mask of {unknown[0]!r}: expected one of the columns {', '.join(sorted(declared))}")
         return self
+
+    def _has_texts(self, name: str, kind: str) -> bool:
+        """Return whether a column is a masked key field of a type whose equal values may have different texts."""
+        return name in self.key and name in self.masks and not has_one_text(kind)
 
     def _check_order(self) -> None:
         """Raise ValueError for a `newest_by` that cannot order the rows of a key."""

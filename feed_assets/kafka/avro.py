@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from fastavro import parse_schema, schemaless_writer  # pyright: ignore[reportUnknownVariableType]
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
+from feed_assets.kafka.avro_memory import MESSAGE_BYTES, memory_per_byte
 from feed_assets.kafka.connect_types import add_logical_types
 from feed_assets.kafka.schema_limits import InvalidSchema, is_recursive, loaded
 from feed_assets.kafka.strict_avro import Forms
@@ -38,6 +39,8 @@ class Schema(NamedTuple):
     declared: Any
     form: Mapping[str, Any]
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
+    memory_per_byte: int
+    """The most memory that a byte of a message may take when it is decoded (see `avro_memory`)."""
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
     layouts: dict[tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...]], Any]
@@ -63,7 +66,8 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     # Values of a recursive schema may be nested without limit. Then fastavro's compiled reader would crash the process,
     # but its Python reader raises RecursionError.
     reader = _SLOW if is_deep else _FAST
-    return Schema(declared, marked, reader.schemaless_reader, is_wrapped, {})
+    memory = memory_per_byte(declared, named)
+    return Schema(declared, marked, reader.schemaless_reader, memory, is_wrapped, {})
 
 
 def define(text: str, named: dict[str, Any]) -> None:
@@ -133,7 +137,13 @@ def record_of(schema: Schema) -> Mapping[str, Any] | None:
 
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
-    """Return the datum after the head, and the number of bytes after the datum. Bad bytes may raise any exception."""
+    """Return the datum after the head, and the number of bytes after the datum. Bad bytes may raise any exception.
+
+    Raise ValueError for a message that might take more than MESSAGE_BYTES of memory, before it is decoded.
+    """
+    if len(data) * schema.memory_per_byte > MESSAGE_BYTES:
+        most = MESSAGE_BYTES // schema.memory_per_byte
+        raise ValueError(f"its arrays may take too much memory: found {len(data):,} bytes, expected at most {most:,}")
     stream = BytesIO(data)
     stream.seek(HEAD.size)
     datum = schema.read(stream, schema.form, None)

@@ -18,7 +18,7 @@ from feed_assets.kafka import companion_topics, spark_job, topic_reader
 from feed_assets.kafka.clients import translated
 from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
-from feed_assets.kafka.partition import PartitionReader, signalling
+from feed_assets.kafka.partition import PartitionReader, schema_id_of, signalling
 from feed_assets.kafka.range_reader import Reached, follow
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
@@ -127,7 +127,9 @@ class _Lag:
         Set aside the partitions on which a person must act.
         """
         places = [PartitionOfTopic(self._name, number) for number in self._ends if number not in self.aside]
-        writers = signalling(self._chunking, places, {self._name: self._about})
+        writers = signalling(
+            self._chunking, places, {self._name: self._about}, {self._name: schema_id_of(self._chunking, self._name)}
+        )
         return {each.partition: partition for each in writers if (partition := self._open(each))}
 
     def _open(self, writer: Signals) -> PartitionReader | None:

@@ -33,6 +33,9 @@ The limit of the upstream topic may be too small here, because it applies to mes
 _HEADERS = 64 << 10
 """Number of bytes by which a dead letter may be larger than its message, because of its headers."""
 
+_GREATEST = 2**31 - 1
+"""The greatest message limit that a broker accepts, in bytes."""
+
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
 """The name of the setting for a topic's message limit, and the setting's default in bytes."""
 
@@ -63,12 +66,26 @@ def prepare(admin: Any, topic: str) -> About:
         count = partitions(admin, topic)
         if not count:
             raise KafkaUnavailable(NO_TOPIC.format(topic))
-        longest = max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS)
+        longest = min(max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS), _GREATEST)
         limit = longest
         for name in (signals_of(topic), dead_letters_of(topic)):
             limit = _widen(admin, name, longest)
             _grow(admin, name, count, longest)
         return About(id_of(admin, topic), limit)
+
+
+def foreign(admin: Any, topic: str) -> str | None:
+    """Return a topic of somebody else with the name of one that `prepare` would make. Return None if there is none.
+
+    Ours are never removed by age or size. Raise KafkaUnavailable.
+    """
+    with translated(f"look for the topics of {topic}", admin):
+        for name in (signals_of(topic), dead_letters_of(topic)):
+            if partitions(admin, name):
+                config = config_of(admin, name)
+                if any(config[setting].value != value for setting, value in _FOR_EVER.items()):
+                    return name
+    return None
 
 
 def partitions(admin: Any, topic: str) -> int:

@@ -94,7 +94,11 @@ class Decoder:
             raise Poison.plain(f"a tombstone whose key field {absent[0]} is null")
         if self._masks:
             key_values = self._masks.fields(key_values, self._topic.masks)
-        line = dialect.line([*key_values.values()])  # The cutter writes another line, with its chunk's columns.
+        # The cutter writes another line, with its chunk's columns. There a value that is nested this deeply might fail.
+        key_values = {
+            name: dialect.text(each) if dialect.is_nested(each) else each for name, each in key_values.items()
+        }
+        line = dialect.line([*key_values.values()])
         return Tombstone(message.offset, key_values, message.moment, len(line))
 
     def _change(self, message: Message, value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -127,10 +131,13 @@ class Decoder:
         if not isinstance(key, dict) and len(self._topic.key) == 1:
             key = {self._topic.key[0]: key}
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
-        if self._json and self._topic.keys == "json":
-            fields = self._json.cells(fields)
         if absent := [name for name in self._topic.key if name not in fields]:
             raise Poison.plain(f"{place} has no field {absent[0]}")
+        if self._topic.keys == "json":
+            fields = {name: fields[name] for name in self._topic.key}
+            if nested := [name for name, each in fields.items() if dialect.is_nested(each)]:
+                raise Poison.plain(f"the field {nested[0]} of the key is an object or an array: expected a plain value")
+            fields = self._json.cells(fields) if self._json else fields
         return fields
 
     def _layout(self, schema_id: int) -> _Layout:

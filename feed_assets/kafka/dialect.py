@@ -112,6 +112,11 @@ _CELLS: dict[type, Callable[[Any], str]] = {
 _NESTED = frozenset({list, dict})
 
 
+def is_nested(value: object) -> bool:
+    """Return whether the cell of a value is JSON."""
+    return type(value) in _NESTED
+
+
 def text(value: object) -> str:
     """Return the text that a reader of the value's cell gets. The value is not null. Raise Unwritable, like `line`."""
     if isinstance(value, str):

@@ -25,15 +25,12 @@ HIDDEN = "****"
 _LAST, _LEAST = 4, 8
 """A shorter text has no visible characters, so at least half of each text is hidden."""
 
-_TYPED_KEYS = {("avro", "avro"), ("json", "json"), ("json", "avro")}
-"""Formats of values and keys in which a key has the types of a row."""
-
 _ONE_TEXT = {
     *((kind, None) for kind in ("null", "string", "int", "long", "boolean", "enum")),
     ("string", "uuid"),
     ("int", "date"),
 }
-"""Types and logical types whose equal values have equal texts in each format of keys."""
+"""Types and logical types whose equal values have equal texts in each format of keys, and in wider types."""
 
 _TYPES: Mapping[Mask, str] = {"hash": "string", "last4": "string"}
 
@@ -102,16 +99,16 @@ def masks_of(record: Mapping[str, Any], topic: Topic, place: str) -> dict[str, M
     # A tombstone has no aliases, so its key would have another text than the key of its row.
     if unlike := [name for name in topic.key if masks.get(name) != topic.masks.get(name)]:
         raise Poison.plain(f"{place} has the key field {unlike[0]} with a masked alias: mask {unlike[0]} by its name")
-    if (topic.values, topic.keys) not in _TYPED_KEYS and (name := _of_several_texts(record, topic)):
+    if name := _of_several_texts(record, topic):
         raise Poison.plain(
-            f"{place} has the masked key field {name}, whose values have several texts, so a row and its message's key "
-            f"could have different hashes: expected keys in Avro or a text, whole number, date or boolean"
+            f"{place} has the masked key field {name}, of a type whose equal values may have different texts and so "
+            "different hashes: expected a text, a whole number, a date or a boolean"
         )
     return masks
 
 
 def _of_several_texts(record: Mapping[str, Any], topic: Topic) -> str | None:
-    """Return a masked key field with a type such as a decimal: `1.5` in a message's key is `1.50` in a row."""
+    """Return a masked key field with a type such as a decimal: `1.5` is also `1.50`."""
     types = {
         str(each["name"]): each["type"] for each in record["fields"] if each["name"] in {*topic.key} & {*topic.masks}
     }

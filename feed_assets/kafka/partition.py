@@ -26,13 +26,19 @@ _AT_ONCE = 16
 """Producers that are created at the same time."""
 
 
-def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About]) -> list[Signals]:
+def schema_id_of(chunking: Chunking, topic: str) -> int:
+    """Return the schema id of a topic's signals. It is registered first. Raise SchemaRefused and KafkaUnavailable."""
+    return chunking.schemas.register(f"{signals_of(topic)}-value", signal_message.SCHEMA)
+
+
+def signalling(
+    chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About], ids: Mapping[str, int]
+) -> list[Signals]:
     """Return a signal writer for each topic partition. Earlier writers can no longer write.
 
-    `about` has what the broker says about each topic. Writers are created in parallel, because a broker may delay each
-    writer by up to a second. Raise FencedOff and KafkaUnavailable.
+    `about` has what the broker says about each topic, and `ids` the schema ids of their signals. Writers are created in
+    parallel, because a broker may delay each writer by up to a second. Raise FencedOff and KafkaUnavailable.
     """
-    ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 
     def writer_of(place: PartitionOfTopic) -> Signals:
         return Signals(chunking.clients, place.topic, place.number, ids[place.topic], about[place.topic])
@@ -98,6 +104,10 @@ class PartitionReader:
             low, high = reader.get_watermark_offsets(TopicPartition(name, number), timeout=SECONDS)
         signal = signals.last(reader, name, number)
         if signal is None:
+            # A topic that was recreated may have more partitions than before, which have no signals yet.
+            first = signals.last(reader, name, 0) if number else None
+            if first is not None and first.topic_id != self._signals.topic_id:
+                raise _another(PartitionOfTopic(name, 0), first.next_offset)
             return low
         refuse_another(self.place, signal, self._signals.topic_id, high)
         if signal.next_offset < low:

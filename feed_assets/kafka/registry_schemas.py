@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-from feed_assets.core.errors import InvalidName, KafkaUnavailable
+from feed_assets.core.errors import InvalidName, KafkaUnavailable, SchemaRefused
+from feed_assets.core.message_words import excerpt
 from feed_assets.core.secrets import masked
 from feed_assets.core.topic_columns import record_schema
 from feed_assets.kafka import avro
@@ -21,6 +22,9 @@ _REFUSED_SECONDS = 10.0
 
 _NOT_FOUND = 40403
 """The registry's error code for an unknown schema. A wrong URL would give a plain 404 instead."""
+
+_SUBJECT_REFUSED = frozenset({403, 409, 422})
+"""HTTP statuses of a registry that refuses one subject: no right, an incompatible schema, and an invalid one."""
 
 _NO_REFERENCE = frozenset({40401, 40402})
 """The registry's error codes for a missing subject and a missing version."""
@@ -112,9 +116,21 @@ class Schemas:
             self.get(0)
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
-        """Register a schema unless it is registered already, and return its id. Raise KafkaUnavailable."""
+        """Register a schema unless it is registered already, and return its id.
+
+        Raise SchemaRefused if only this subject is refused, for example because somebody has registered another schema
+        under it; else KafkaUnavailable.
+        """
         with self._translated(f"register {subject}"):
-            return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+            try:
+                return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+            except SchemaRegistryError as error:
+                if error.http_status_code not in _SUBJECT_REFUSED:
+                    raise
+                raise SchemaRefused(
+                    f"the registry refuses our schema under the subject {subject}: {excerpt(str(error))}. Delete "
+                    "the other schemas of this subject, or allow the connector to write it, and start it again."
+                ) from error
 
     def key_fields(self, topic: str) -> tuple[str, ...]:
         """Return the fields of a topic's newest key schema. Raise InvalidName if it has none, and KafkaUnavailable."""
@@ -184,7 +200,7 @@ class Schemas:
     def _translated(self, action: str) -> Generator[None]:
         try:
             yield
-        except InvalidSchema:
+        except (InvalidSchema, SchemaRefused):
             raise
         except Exception as error:  # The HTTP library, and so the error, depends on the client's version.
             if isinstance(error, SchemaRegistryError) and error.error_code == _NOT_FOUND:

@@ -6,7 +6,7 @@ partition is revoked, its unsignalled messages are dropped, because its next own
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -14,7 +14,14 @@ from threading import Event
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
-from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavailable, SignalRefused, SignalsLost
+from feed_assets.core.errors import (
+    LogTrimmed,
+    MessageUnreadable,
+    SchemaRefused,
+    ServiceUnavailable,
+    SignalRefused,
+    SignalsLost,
+)
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
 from feed_assets.heartbeats import Beat, Figures, no_beat
@@ -23,7 +30,7 @@ from feed_assets.kafka import companion_topics, unreadable
 from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.group_shares import without_member
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
-from feed_assets.kafka.partition import PartitionReader, signalling
+from feed_assets.kafka.partition import PartitionReader, schema_id_of, signalling
 from feed_assets.kafka.read_notes import ReadNote
 from feed_assets.kafka.read_progress import ReadProgress
 from feed_assets.kafka.signal_message import Signal
@@ -82,8 +89,8 @@ def run(
     all topics to read if they have changed.
 
     Raise FencedOff if another process has taken over. If a person must act on a partition, raise LogTrimmed,
-    SignalsLost, MessageUnreadable or SignalRefused. Raise these errors when `stopping` is set, or at once if no other
-    partition is read and none crashes its reader.
+    SignalsLost, MessageUnreadable, SchemaRefused or SignalRefused. Raise these errors when `stopping` is set, or at
+    once if no other partition is read and none crashes its reader.
     """
     pause, progress = pauses[0], ReadProgress()
     while not stopping.is_set():
@@ -103,7 +110,7 @@ def run(
         topics = session.topics
 
 
-_ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SignalRefused
+_ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SchemaRefused | SignalRefused
 """Errors of one partition on which a person must act. The other partitions are still read."""
 
 
@@ -278,7 +285,7 @@ class ConnectorSession:
             for each in signals:
                 self.has_signalled = True
                 self._progress.add(partition.place, each)
-        except (LogTrimmed, SignalRefused) as error:
+        except (LogTrimmed, SchemaRefused, SignalRefused) as error:
             self._leave(consumer, partition, error)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -290,7 +297,9 @@ class ConnectorSession:
         self._has_other_topics = any(each.topic not in self.topics for each in places)
         places = [each for each in places if each.topic in self.topics]
         about = {name: companion_topics.prepare(self._chunking.admin, name) for name in {each.topic for each in places}}
-        writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
+        ids = self._signal_schemas(places)
+        named = [PartitionOfTopic(each.topic, each.partition) for each in places if each.topic in ids]
+        writers = signalling(self._chunking, named, about, ids)
         opened = [partition for each in writers if (partition := self._opened(each))]
         self._open = {each.place: each for each in opened}
         self._set_crashing_aside(consumer)
@@ -299,6 +308,18 @@ class ConnectorSession:
         begins = ", ".join(f"{each.place} from {each.start}" for each in opened)
         say(f"connector: has {begins or 'no partition'}")
         self._end_without_work()
+
+    def _signal_schemas(self, places: Sequence[TopicPartition]) -> dict[str, int]:
+        """Return the schema ids of signals by topic. Set aside the partitions of a topic whose schema is refused."""
+        ids = dict[str, int]()
+        for name in sorted({each.topic for each in places}):
+            try:
+                ids[name] = schema_id_of(self._chunking, name)
+            except SchemaRefused as error:
+                for each in places:
+                    if each.topic == name:
+                        self._set_aside(PartitionOfTopic(name, each.partition), error)
+        return ids
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
         """Open a topic partition and return its reader.

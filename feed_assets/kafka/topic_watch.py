@@ -126,6 +126,9 @@ class TopicWatch:
                 refused[name] = str(error)
                 continue
             try:
+                if other := companion_topics.foreign(self.chunking.admin, name):
+                    refused[name] = f"{other} is a topic of somebody else, as it does not keep its messages for ever"
+                    continue
                 companion_topics.prepare(self.chunking.admin, name)
             except KafkaUnavailable as error:
                 refused[name], failures = str(error), failures + 1

@@ -34,7 +34,7 @@ _WRITE_ENDS = f"{_ENDS}; SET LOCAL idle_in_transaction_session_timeout = '{2 * L
 _BEGIN_POSTGRESQL = {
     None: f"{_ENDS}; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     WRITES: _WRITE_ENDS,
-    CHANGES: f"{_WRITE_ENDS}; LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE",
+    CHANGES: f"{_WRITE_ENDS}; LOCK TABLE {log_lock.name} IN SHARE UPDATE EXCLUSIVE MODE",
 }
 
 
@@ -55,7 +55,7 @@ def lock_log(connection: sa.Connection) -> None:
     if connection.get_execution_options().get("write") == CHANGES:
         return
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE")
+        connection.exec_driver_sql(f"LOCK TABLE {log_lock.name} IN SHARE UPDATE EXCLUSIVE MODE")
     connection.execution_options(write=CHANGES)
 
 

@@ -73,7 +73,7 @@ class SqlPipelines:
             if connection.dialect.name == "postgresql":  # The lock makes a second process wait for the first.
                 # An advisory lock is not safe: any role that may connect could hold it.
                 name = connection.dialect.identifier_preparer.format_table(self._log)
-                connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
+                connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE UPDATE EXCLUSIVE MODE")
             stored = connection.execute(sa.select(*self._view.c)).all()
             try:
                 rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in stored], tables, now)

@@ -183,6 +183,13 @@ def test_a_message_without_a_value_is_a_tombstone_of_its_key():
     assert decoder(operation="header:op")(Message(5, b"\0\0\0\0\6\2a", None)) == Tombstone(5, {"id": "a"})
 
 
+def test_a_nested_key_of_a_tombstone_is_the_text_of_its_cell(monkeypatch):
+    """Its chunk writes it again in deeper calls, where very deep values could not be written."""
+    fields = [{"name": "id", "type": {"type": "array", "items": "string"}}]
+    monkeypatch.setitem(SCHEMAS, 20, avro.parsed(json.dumps({"type": "record", "name": "K", "fields": fields}), {}))
+    assert decoder()(Message(5, wire(20, {"id": ["a"]}), None)) == Tombstone(5, {"id": '["a"]'})
+
+
 def test_key_fields_missing_in_the_value_come_from_the_message_key():
     row = decoder()(Message(5, wire(2, {"id": "a"}), wire(3, {"n": 1})))
     assert cells(row) == {"_operation": "update", "_offset": "5", "id": "a", "n": "1"}

@@ -159,6 +159,18 @@ def test_a_recreated_topic_raises_at_any_length(world, messages):
     assert [each.next_offset for each in world.signals()] == [10]
 
 
+def test_a_recreated_topic_with_more_partitions_gets_no_signals_at_all(world):
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+    world.delete(world.name)
+    world.create(partitions=2)
+    world.produce(5, 1)
+    with pytest.raises(LogTrimmed, match="/0 is signalled up to offset 10 of a topic that is gone"):
+        world.run_until_it_fails()
+    assert world.signals(1) == []
+
+
 def test_a_topic_that_is_recreated_while_it_is_read_gets_no_more_signals(world):
     world.create()
     world.produce(10)

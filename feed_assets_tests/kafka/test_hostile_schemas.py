@@ -200,6 +200,49 @@ REFERENCES = {
 }  # fmt: skip
 
 
+EMPTY = {"type": "record", "name": "E", "fields": []}
+ONE = field({"type": "record", "name": "I", "fields": [field("boolean")]})
+MEMORY = {
+    "no arrays": (record(*(field(["null", "string"], f"n{n}") for n in range(300))), 0),
+    "numbers": (record(field(nested(1))), 24),
+    "records of a byte": (record(field({"type": "array", "items": ONE["type"]})), 192),
+    "with empty records": (
+        record(field(nested(1, record(field(EMPTY, "e0"), *(field("E", f"e{n}") for n in range(1, 16)), name="I")))),
+        2_000,
+    ),
+    "optional ones": (record(field(nested(1, ["null", record(field(EMPTY), name="I")]))), 200),
+    "a list by names": (record(field(["null", "R"], "next"), field(EMPTY)), 100),
+    "a tree": (record(field(nested(1, "R"))), 100),
+    "a map": (record(field({"type": "map", "values": ["null", nested(1)]})), 50),
+}
+
+
+def test_a_message_whose_arrays_may_take_too_much_memory_is_a_dead_letter_before_it_is_decoded():
+    items = record(field(EMPTY, "e0"), *(field("E", f"e{n}") for n in range(1, 16)), name="I")
+    with served({HOSTILE: (record(field(nested(1, items))),)}) as (_, made):
+        count, end = 300_000, b"\0"
+        few, many = (b"\x02" + _long(each) + b"\0" * each + end for each in (100, count))
+        assert isinstance(decode(made, HOSTILE, few), ChunkRow)
+        dead = decode(made, HOSTILE, many)
+    assert isinstance(dead, DeadLetter)
+    assert "its arrays may take too much memory: found 300,0" in dead.reason
+
+
+def _long(number):
+    """Return a positive number in Avro: zigzag, seven bits at a time."""
+    number, encoded = number << 1, bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
+
+
+@each_case(("schema", "least"), MEMORY.values())
+def test_the_memory_of_a_byte_is_that_of_the_largest_repeated_value(schema, least):
+    memory = avro.parsed(json.dumps(schema), {}).memory_per_byte
+    assert least <= memory <= least * 3 // 2, (least, memory)
+
+
 @each_case("name", REFERENCES)
 def test_references_are_fetched_once_each_and_up_to_a_limit(name):
     subjects, references, reason, requests = REFERENCES[name]

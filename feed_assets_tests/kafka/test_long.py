@@ -44,8 +44,9 @@ def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(wor
         assert int(found["max.message.bytes"]) == companion_topics.LEAST
 
 
-def test_companion_topics_accept_messages_as_long_as_their_topic(world):
-    world.create(**{"max.message.bytes": "20000000"})
+@pytest.mark.parametrize("limit", ["20000000", str(2**31 - 1)])
+def test_companion_topics_accept_messages_as_long_as_their_topic(world, limit):
+    world.create(**{"max.message.bytes": limit})
     assert companion_topics.prepare(world.admin, world.name).longest > 20_000_000
     for name in (signals_of(world.name), dead_letters_of(world.name)):
         assert int(companion_topics.config_of(world.admin, name)["max.message.bytes"].value) > 20_000_000

@@ -130,12 +130,7 @@ def test_a_masked_key_has_the_same_hash_in_rows_and_tombstones_wherever_it_is_re
     value = json.dumps({"id": 7, "n": 1}).encode()
     row = decoded(value, mask=mask, values="json", columns="id bigint, n int")
     assert (cells(row)["id"], types(row)["id"]) == (keyed("7"), ["null", "string"])
-    for kind, cell in (
-        ("timestamp", '"2026-01-31T10:00:00Z"'),
-        ("decimal(9,2)", "1.5"),
-        ("double", "1"),
-        ("date", '"2026-01-31"'),
-    ):
+    for kind, cell in (("date", '"2026-01-31"'), ("bigint", "7"), ("boolean", "true")):
         topic = {"mask": mask, "values": "json", "keys": "json", "columns": f"id {kind}, n int"}
         row = decoded(f'{{"id": {cell}, "n": 1}}'.encode(), **topic)
         for key in (f'{{"id": {cell}}}', cell):
@@ -161,8 +156,8 @@ def test_a_masked_key_has_the_same_hash_in_rows_and_tombstones_wherever_it_is_re
         (wire(5, {"id": SECRET}), {}, "schema 5 has no field email, which is masked: correct the mask, or declare"),
         (
             wire(1, ROW),
-            {"key": ("price",), "mask": {"price": "hash"}, "keys": "string"},
-            "schema 1 has the masked key field price, whose values have several texts",
+            {"key": ("price",), "mask": {"price": "hash"}},
+            "schema 1 has the masked key field price, of a type whose equal values may have different texts",
         ),
         (SECRET.encode(), {}, "the value does not begin with the magic byte 0"),
         (wire(1, ROW)[:8], {}, "the value is not Avro of schema 1"),
@@ -218,6 +213,10 @@ def test_an_optional_mask_holds_where_a_schema_has_the_column():
         (
             {"mask": {"emial": "hash"}, "values": "json", "schema": "id int, email string"},
             "mask of 'emial': expected one of the columns email, id",
+        ),
+        (
+            {"mask": {"id": "hash"}, "values": "json", "schema": "id decimal(9,2)"},
+            "mask of the key field id: expected the type of a text, a whole number, a date or a boolean",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.sessions import LOCK_SECONDS, connect_args
 from feed_assets.ledger.tables import log_lock, metadata
 
-LOCK = f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE"
+LOCK = f"LOCK TABLE {log_lock.name} IN SHARE UPDATE EXCLUSIVE MODE"
 ADVISORY = "SELECT pg_advisory_lock(6370417200958541395)"
 """The lock that writers queued for in an older version."""
 
@@ -36,8 +36,12 @@ def test_role_without_table_rights_cannot_block_a_writer(postgresql_ledger, stra
     for table in metadata.tables:
         with pytest.raises(InsufficientPrivilege), stranger.transaction():
             stranger.execute(f'LOCK TABLE "{table}" IN ACCESS SHARE MODE')
-    with postgresql_ledger.change() as connection:
+    stranger.execute("BEGIN")
+    stranger.execute(f"PREPARE statement AS DELETE FROM {log_lock.name}")  # PostgreSQL checks rights at EXECUTE alone.
+    with postgresql_ledger.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
+        connection.exec_driver_sql(LOCK)
+    with postgresql_ledger.change() as connection:
         assert log.last(connection) == 0
 
 

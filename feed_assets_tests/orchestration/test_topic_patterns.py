@@ -195,6 +195,20 @@ def test_a_topic_that_may_not_be_read_or_prepared_stops_no_other(world, capsys, 
         )
 
 
+def test_a_topic_whose_signals_would_go_into_somebody_elses_topic_is_not_read(world, capsys):
+    world.create()
+    other = second(world)
+    other.name = signals_of(world.name)
+    other.create()
+    pattern = replace(SHOP, pattern=rf"clicks\.({world.name[7:]})")
+    chunking = world.place.chunking()
+    watch = topic_watch.TopicWatch(open_ledger(settings().ledger), chunking, [pattern], {}, {})
+    with closing(chunking.schemas):
+        assert not watch.look(0)
+    assert f"{other.name} is a topic of somebody else, as it does not keep" in capsys.readouterr().err
+    assert int(companion_topics.config_of(world.admin, other.name)["max.message.bytes"].value) < companion_topics.LEAST
+
+
 LOCATION = """
 import dagster as dg
 from feed_assets import kafka_topics, with_automation
@@ -341,7 +355,7 @@ def test_a_topic_that_kafka_topic_declares_is_not_one_of_the_pattern(world):
     with open_ledger(settings().ledger).write() as connection:
         record(connection, "shop", {world.name: (), f"{world.name}.b": ()})
     own = kafka_topic(f"shop/{world.name[7:]}", topic=world.name, key=["id", "n"], messages=7)
-    graph = graph_of(world, own, key=["id"])
+    graph = graph_of(world, own, dg.AssetSpec(["shop", "plain"]), key=["id"])
     assert tables_of(graph) == {f"shop/{world.name[7:]}", *assets_of(second(world))}
     chunking = world.place.chunking()
     with closing(chunking.schemas):
@@ -349,7 +363,7 @@ def test_a_topic_that_kafka_topic_declares_is_not_one_of_the_pattern(world):
         assert watch
         topics = watch.look(0)
     assert topics
-    names = {f"the asset shop/{world.name[7:]}", world.name}
+    names = {f"the asset shop/{world.name[7:]}", world.name, "the asset shop", "the asset shop/plain"}
     assert {*watch.owners.values()} == names, "a loaded asset of a pattern does not own its name: it may be forgotten"
     assert {name: each.messages for name, each in topics.items()} == {world.name: 7, f"{world.name}.b": 10}
     assert list(pattern_topics.loaded_now(graph, "main")) == [f"{world.name}.b"]
@@ -372,6 +386,8 @@ def test_topics_of_ours_internal_ones_and_names_in_use_do_not_match():
     assert refused == {}
     _, refused = new_topics(SHOP, {"shop.ok"}, (), {"shop/ok": "the asset shop/ok"})
     assert refused == {"shop.ok": "its name shop/ok is that of the asset shop/ok"}
+    _, refused = new_topics(SHOP, {"shop.a"}, (), {"shop/a-signals": "shop.a-signals"})
+    assert refused["shop.a"].startswith("shop.a-signals is read already, and would be the topic of its signals")
     listed = {f"shop.t{number}" for number in range(topic_patterns.MOST_TOPICS + 1)}
     names, refused = new_topics(SHOP, listed, (), {})
     assert (len(names), len(refused)) == (1_000, 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from hashlib import sha256
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -15,11 +16,14 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.serialization import IntegerSerializer, StringSerializer
 
-from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.topics import Topic
+from feed_assets.core.errors import InvalidDefinition, SchemaRefused
+from feed_assets.core.schemas import column_types
+from feed_assets.core.topic_columns import record_schema
+from feed_assets.core.topics import Topic, signals_of
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.json_schemas import columns_of
+from feed_assets.kafka.json_values import SUBJECT
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
@@ -275,6 +279,7 @@ def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
         ("json", b"{", "the key is not JSON"),
         ("json", b'"a"', "the field id is not a bigint: found a text"),
         ("json", b'{"other": 7}', "the key has no field id"),
+        ("json", b"[" * 900 + b"]" * 900, "the field id of the key is an object or an array: expected a plain value"),
         ("json", b"1e999999999", "the key is not JSON (ValueError: 1e999999999 has an exponent beyond 1,000)"),
         ("string", None, "there is no key"),
     ],
@@ -426,3 +431,23 @@ def test_messages_with_a_json_schema_of_a_real_registry_become_chunks(world, reg
     ]
     ids = [row["id"] for each in world.signals() if each.path for row in world.rows(each)]
     assert ids == ["k0", "k3"]
+
+
+@pytest.mark.parametrize("subject", ["signals", "rows"])
+def test_another_schema_under_our_subject_stops_its_topic_alone_with_what_to_do(world, registry, subject):
+    """The registry refuses an incompatible schema. Others' topics are still read: the error is of a partition."""
+    columns = f"id string, {world.name.replace('.', '_')} int"  # A schema that no other test has registered.
+    world.settings = world.settings.model_copy(update={"columns": columns})
+    digest = sha256(json.dumps(record_schema(column_types(columns))).encode()).hexdigest()[:16]
+    name = f"{signals_of(world.name)}-value" if subject == "signals" else f"{SUBJECT}-{digest}"
+    with closing(SchemaRegistryClient({"url": registry.url})) as client:
+        client.register_schema(name, Schema('"string"', "AVRO"))
+        client.set_compatibility(subject_name=name, level="BACKWARD")
+        world.producer.produce(world.name, b'{"id": "a"}', "a", 0, headers=[("op", b"update")])
+        assert world.producer.flush(30) == 0
+        with world.connector() as running:
+            running.thread.join(60)
+            error = running.ended_with()
+        client.delete_subject(name)
+    assert isinstance(error, SchemaRefused)
+    assert f"the registry refuses our schema under the subject {name}: " in str(error)

@@ -71,7 +71,8 @@ def kafka_topics(
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place in a message that names its operation: `header:NAME`, `field:NAME`, or `debezium`.
-        values: The format of values: `avro` or `json_schema` with a schema of a registry, or `json`, which needs `schema`.
+        values: The format of values: `avro` or `json_schema`, with a schema of a registry, or `json`, which needs
+            `schema`.
         schema: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys. Formats other than `avro` need `key`.
         mask: Columns that no chunk has in plain text. A name that ends with `?`, such as `email?`, is a column that
