@@ -1,16 +1,16 @@
 """Topics that match the patterns of a code location: how the connector and the loader get them while they run."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from feed_assets.core.topic_patterns import TopicPattern, identifier_of
-from feed_assets.core.topics import Topic
+from feed_assets.core.topics import Topic, TopicHistory, history_of
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from feed_assets.kafka.offset_range import Chunking
     from feed_assets.kafka.topic_watch import TopicWatch
     from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.warehouse.loader import TableSource, TableSources
 
 
 def patterns_in(graph: "Graph") -> list[TopicPattern]:
@@ -52,15 +52,26 @@ def _declared(graph: "Graph") -> tuple[dict[str, Topic], dict[str, str]]:
     return declared, {name: owner for name, owner in owners.items() if name not in by_pattern}
 
 
-def loaded_now(graph: "Graph", warehouse: str) -> Mapping[str, Topic]:
-    """Return the recorded topics that the patterns of a code location load into a warehouse."""
+def loads_into(graph: "Graph", warehouse: str) -> bool:
+    """Return whether a pattern of a code location loads topics into a warehouse."""
+    return any(warehouse in (*each.warehouses, *each.histories) for each in patterns_in(graph))
+
+
+def loaded_now(graph: "Graph", warehouse: str) -> "TableSources":
+    """Return the recorded topics that the patterns of a code location load into a warehouse, by table name."""
     from feed_assets.ledger.database import open_ledger
     from feed_assets.ledger.matched_topics import recorded
 
-    topics = dict[str, Topic]()
+    sources: dict[str, TableSource] = {}
+    declared, _ = _declared(graph)
     with open_ledger(settings().ledger).read() as connection:
         for each in patterns_in(graph):
+            if warehouse not in (*each.warehouses, *each.histories):
+                continue
+            topics = each.topics(recorded(connection, each.prefix))
+            topics = {name: topic for name, topic in topics.items() if name not in declared}
             if warehouse in each.warehouses:
-                topics |= each.topics(recorded(connection, each.prefix))
-    declared, _ = _declared(graph)
-    return {name: topic for name, topic in topics.items() if name not in declared}
+                sources |= topics
+            if warehouse in each.histories:
+                sources |= {history_of(name): TopicHistory(name, topic) for name, topic in topics.items()}
+    return sources

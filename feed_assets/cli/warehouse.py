@@ -11,7 +11,7 @@ from pydantic import Field
 from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load_graph, open_services
-from feed_assets.cli.pattern_topics import loaded_now, patterns_in
+from feed_assets.cli.pattern_topics import loaded_now, loads_into
 from feed_assets.cli.show import Below, View, show
 from feed_assets.cli.terminal import echo
 from feed_assets.cli.warehouse_refused import refused
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.dataset_state import LoadedUpdate
     from feed_assets.warehouse.engines import Engine
     from feed_assets.warehouse.load_state import TableState
-    from feed_assets.warehouse.loader import TableSources
+    from feed_assets.warehouse.loader import TableSource, TableSources
     from feed_assets.warehouse.target import Target
 
 app = typer.Typer(help="Load chunks of Kafka topics, and datasets, into tables of a warehouse.", no_args_is_help=True)
@@ -217,11 +217,11 @@ _GONE = "its row in feed_assets.tables is gone: the next load makes the table an
 
 def _newer_sources(graph: "Graph", warehouse: str, *, refuse: bool) -> "Callable[[], TableSources] | None":
     """Return a function that returns the topics of patterns in a warehouse. Return None if no pattern loads into it."""
-    if not any(warehouse in each.warehouses for each in patterns_in(graph)):
+    if not loads_into(graph, warehouse):
         return None
 
     def newer() -> "TableSources":
-        topics: TableSources = {**loaded_now(graph, warehouse)}
+        topics = loaded_now(graph, warehouse)
         return _refusing(topics) if refuse else topics
 
     return newer
@@ -229,13 +229,14 @@ def _newer_sources(graph: "Graph", warehouse: str, *, refuse: bool) -> "Callable
 
 def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSources":
     """Return the topics and datasets with a table in a warehouse, by default all. Raise InvalidName for other names."""
+    from feed_assets.core.topics import TopicHistory
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import DatasetUpdates
 
     settings().warehouse(warehouse)
     declared = declared_tables((node.declaration for node in graph.tables()), warehouse)
-    if not declared and any(warehouse in each.warehouses for each in patterns_in(graph)) and not names:
+    if not declared and loads_into(graph, warehouse) and not names:
         return {}
     if not declared:
         raise InvalidName(
@@ -246,8 +247,13 @@ def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSo
         raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(declared))}.")
     chosen = [declared[name] for name in names or declared]
     datasets = [each.dataset for each in chosen if isinstance(each, LoadedDataset)]
-    topics = [each.name for each in chosen if not isinstance(each, LoadedDataset)]
-    sources: TableSources = {**wanted_topics(graph, topics)} if topics else {}
+    tables = [each for each in chosen if not isinstance(each, LoadedDataset)]
+    sources: dict[str, TableSource] = {}
+    if tables:
+        topics = wanted_topics(graph, [*dict.fromkeys(each.topic for each in tables)])
+        for each in tables:
+            rules = topics[each.topic]
+            sources[each.name] = TopicHistory(each.topic, rules) if each.is_history else rules
     if datasets:
         services = open_services(graph, makes=False)
         sources |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
@@ -255,14 +261,19 @@ def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSo
 
 
 def _refusing(sources: "TableSources") -> "TableSources":
-    """Return the topics and datasets, where topics refuse rows that would stop their table."""
-    from feed_assets.core.topics import Topic
+    """Return the topics, histories and datasets, where topics refuse rows that would stop their table."""
+    from feed_assets.core.topics import Topic, TopicHistory
 
-    refusing = {"conflicts": "refuse"}
-    return {
-        name: each.model_copy(update=refusing if each.conflicts == "stop" else {}) if isinstance(each, Topic) else each
-        for name, each in sources.items()
-    }
+    def refusing(rules: Topic) -> Topic:
+        return rules.model_copy(update={"conflicts": "refuse"} if rules.conflicts == "stop" else {})
+
+    refused: dict[str, TableSource] = {}
+    for name, each in sources.items():
+        if isinstance(each, TopicHistory):
+            refused[name] = TopicHistory(each.topic, refusing(each.rules))
+        else:
+            refused[name] = refusing(each) if isinstance(each, Topic) else each
+    return refused
 
 
 def _print(changes: list[ChangeView], as_json: bool) -> None:
@@ -296,12 +307,12 @@ def _target(name: str, sources: "TableSources", *, adds_topics: bool = False) ->
 
     If a table is or may be loaded from a topic, also open Kafka and the blackboard with the chunks.
     """
-    from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed
+    from feed_assets.warehouse.dataset import DatasetUpdates
     from feed_assets.warehouse.target import Target
 
     setting = settings().warehouse(name)
-    if not adds_topics and not any(isinstance(each, Topic) for each in sources.values()):
+    if not adds_topics and all(isinstance(each, DatasetUpdates) for each in sources.values()):
         yield Target(name, setting)
         return
     check_installed()

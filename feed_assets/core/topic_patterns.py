@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import check_feed, check_version
-from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, signals_of
+from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, history_of, signals_of
 
 MOST_TOPICS = 1_000
 """The most topics of one pattern. Each is an asset with a sensor, and has two topics beside it."""
@@ -28,6 +28,7 @@ class TopicPattern:
         rules: Rules for the chunks of each topic. Their key counts only if `has_key`.
         has_key: True if one key is declared for all topics. Otherwise each topic has the fields of its message key.
         warehouses: The warehouses into which each topic is loaded.
+        histories: The warehouses in which each topic has a history table.
     """
 
     prefix: str
@@ -35,6 +36,7 @@ class TopicPattern:
     rules: Topic
     has_key: bool
     warehouses: tuple[str, ...] = ()
+    histories: tuple[str, ...] = ()
 
     def table_of(self, topic: str) -> str | None:
         """Return the name of a topic's table. Return None if the topic does not match.
@@ -90,7 +92,8 @@ def identifier_of(topic: str) -> str:
 def names_of(pattern: TopicPattern, topic: str) -> list[str]:
     """Return all names that a matching topic needs in a code location: of its tables, and of its event source."""
     table = pattern.table_of(topic)
-    return [identifier_of(topic), f"{table}", *(f"{each}/{table}" for each in pattern.warehouses)]
+    histories = [f"{each}/{history_of(f'{table}')}" for each in pattern.histories]
+    return [identifier_of(topic), f"{table}", *(f"{each}/{table}" for each in pattern.warehouses), *histories]
 
 
 def new_topics(

@@ -1,6 +1,7 @@
 """Declaration of a Kafka topic, and the names of the topics that belong to it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -206,3 +207,25 @@ def dead_letters_of(topic: str) -> str:
     Dead letters are messages that are not valid records. Each keeps the number of its partition.
     """
     return f"{topic}-dead-letters"
+
+
+HISTORY = "_history"
+"""The ending of a history table's name, after the name of its topic."""
+
+
+def history_of(topic: str) -> str:
+    """Return the name of the history table of a topic in a warehouse: it has a row for each message."""
+    return f"{topic}{HISTORY}"
+
+
+def versions_of(topic: str) -> str:
+    """Return the name of the view of a topic's history, in which each row has the range in which it was valid."""
+    return f"{topic}_versions"
+
+
+@dataclass(frozen=True)
+class TopicHistory:
+    """A topic that is loaded into a history table, as a loader gets it: its name and rules."""
+
+    topic: str
+    rules: Topic

@@ -21,7 +21,7 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.events import COLUMNS, UPDATE_ID, Operation, Rejected, WriteEvent, check_event
 from feed_assets.core.limits import as_text
-from feed_assets.core.topics import TOPIC_NAME
+from feed_assets.core.topics import HISTORY, TOPIC_NAME
 from feed_assets.core.warehouses import table_of
 from feed_assets.settings import settings
 from feed_assets.sources.contract import EventBatch, Positions, batch_of
@@ -89,11 +89,13 @@ class TableLoads:
             after_load = datetime.fromisoformat(last) if last else None
             replaced = dataset_state.loads(connection, self.engine, after_load, room)
             ids = {each.topic: each.schema_id for each in new}
-            changed = {name for name, each in ids.items() if each != schemas.get(name)}
+            changed = {name for name, each in ids.items() if each != schemas.get(name) or name.endswith(HISTORY)}
             states, rejected = _states(connection, sorted(changed | {each.dataset for each in replaced}))
         ids |= {name: each.schema_id for name, each in states.items()}
         declared = self._declared({name: each for name, each in states.items() if ids[name] != schemas.get(name)})
-        rows = [*self._events(new, declared, until), *self._replacements(replaced, ids, declared), *rejected]
+        is_history = {name: each.shape.is_history for name, each in states.items() if each.shape}
+        histories = {name: name.removesuffix(HISTORY) for name, is_true in is_history.items() if is_true}
+        rows = [*self._events(new, declared, histories, until), *self._replacements(replaced, ids, declared), *rejected]
         # If a table's stored shape cannot be read, its columns are reported only after a repair.
         schemas |= {name: each for name, each in ids.items() if name in states or name not in changed}
         nexts |= {each.name: each.next_offset for each in new}
@@ -119,16 +121,21 @@ class TableLoads:
         }
 
     def _events(
-        self, new: Collection[Loaded], declared: Mapping[str, Mapping[str, Any]], until: float
+        self,
+        new: Collection[Loaded],
+        declared: Mapping[str, Mapping[str, Any]],
+        histories: Mapping[str, str],
+        until: float,
     ) -> Iterator[WriteEvent | Rejected]:
+        """Yield an event for each topic partition with new loads. `histories` has the topics of history tables."""
         # Each topic takes a connection to the broker. Whoever may write the state tables can name thousands of topics.
-        topics = {each.topic for each in new}
+        topics = {histories.get(each.topic, each.topic) for each in new}
         ends_by_topic = {each: _ends(each) if monotonic() <= until else None for each in topics}
 
         def event_of(each: Loaded) -> WriteEvent:
             if each.loaded_at is None:
                 raise InvalidEvent("no load can have written the time: expected one from 1970 to now.")
-            ends = ends_by_topic[each.topic]
+            ends = ends_by_topic[histories.get(each.topic, each.topic)]
             lag = None if ends is None else max(0, ends.get(each.partition, 0) - each.next_offset)
             context = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **declared.get(each.topic, {})}
             return _event(
@@ -136,7 +143,7 @@ class TableLoads:
                 marker=each.next_offset,
                 event_marker=each.loaded_at,
                 correlation_id=f"{self.warehouse}/{each.name}/{each.next_offset}@{each.loaded_at.isoformat()}",
-                write_operation=Operation.UPSERT,
+                write_operation=Operation.INSERT if each.topic in histories else Operation.UPSERT,
                 partition_key=str(each.partition),
                 context=context,
             )

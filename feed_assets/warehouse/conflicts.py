@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import InvalidShape, NotMigratable
 from feed_assets.core.topics import Conflicts
-from feed_assets.warehouse import statements
+from feed_assets.warehouse import history, statements
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import loosened, migrate, places, projected
@@ -56,7 +56,7 @@ def change(
     InvalidShape or NotMigratable, or return a refusal if `conflicts` says so. A table's first schema, another key and
     another `newest_by` are never refused: then every row would be.
     """
-    if state.shape is not None and shape is not None:
+    if state.shape is not None and shape is not None and not shape.is_history:
         check_same(table, state.shape, shape)
     try:
         return _changed(engine, table, state, schema_id, _projected(state, schema_id, shape, conflicts))
@@ -94,18 +94,39 @@ def _changed(engine: Engine, table: str, state: TopicState, schema_id: int | Non
         return TableChange((), state)
     if state.shape is None or state.schema_id is None:
         check_first(shape)
-        engine.check(table, shape)
-        created = tuple(statements.create(engine, table, shape))
+        _check(engine, table, shape)
+        created = (*statements.create(engine, table, shape), *_view(engine, table, shape))
         _check_copied(engine, len(created), shape)
         return TableChange(created, replace(state, schema_id=schema_id, shape=shape), shape)
     is_newer = schema_id > state.schema_id
-    steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
+    if shape.is_history:
+        steps, merged = history.changed(state.shape, shape, is_newer=is_newer)
+    else:
+        steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
     places(merged, shape)
-    engine.check(table, merged)
+    _check(engine, table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
+    if altered or _view(engine, table, state.shape) != _view(engine, table, merged):  # A view stands in the way.
+        altered = [*_dropped_view(engine, table, merged), *altered, *_view(engine, table, merged)]
     _check_copied(engine, len(altered), state.shape, merged)
     after = replace(state, schema_id=max(schema_id, state.schema_id), shape=merged)
     return TableChange(tuple(altered), after, shape)
+
+
+def _check(engine: Engine, table: str, shape: Shape) -> None:
+    """Raise InvalidShape for a table, or a view of its history, that the warehouse cannot store."""
+    engine.check(table, shape)
+    if shape.is_history:
+        history.check(shape)
+        engine.check(history.view_of(table), shape)
+
+
+def _view(engine: Engine, table: str, shape: Shape) -> tuple[str, ...]:
+    return (history.create_view(engine, table, shape),) if shape.is_history else ()
+
+
+def _dropped_view(engine: Engine, table: str, shape: Shape) -> tuple[str, ...]:
+    return (history.drop_view(engine, table),) if shape.is_history else ()
 
 
 def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:

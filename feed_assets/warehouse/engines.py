@@ -175,7 +175,7 @@ class Engine(ABC):
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot store."""
-        check_columns(len(shape.columns) + len(shape.dropped))
+        check_columns(len(shape.columns) + len(shape.dropped) + shape.is_history)
         for name in (table, *(each.name for each in shape.columns)):
             if name != storable(name):
                 raise InvalidShape(f"{name!r} is not a name in a warehouse: expected Unicode without NUL. Rename it.")

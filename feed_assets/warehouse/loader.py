@@ -25,7 +25,7 @@ from feed_assets.core.errors import (
     in_short,
 )
 from feed_assets.core.message_words import shortened
-from feed_assets.core.topics import Topic
+from feed_assets.core.topics import Topic, TopicHistory
 from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
 from feed_assets.warehouse import dataset_state, load_state, loader_tables
@@ -65,13 +65,13 @@ PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, and the longest wait. Each further failure doubles the wait."""
 
 
-TableSources = Mapping[str, Topic | DatasetUpdates]
-"""Topics and datasets to load, by table name."""
+TableSource = Topic | TopicHistory | DatasetUpdates
+
+TableSources = Mapping[str, TableSource]
+"""Topics, histories and datasets to load, by table name."""
 
 
-def follower(
-    connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
-) -> Follower:
+def follower(connection: Connection | None, loading: Target, holder: str, name: str, source: TableSource) -> Follower:
     """Return the table `name` in its stored state. `connection` is None if the warehouse does not exist yet."""
     exists = connection and load_state.exists(connection, loading.engine)
     state = load_state.read(connection, name) if connection and exists else TopicState()

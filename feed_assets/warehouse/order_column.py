@@ -45,7 +45,7 @@ def check_same(topic: str, table: Shape, shape: Shape) -> None:
 
     A table has only the winner of each key, so it cannot be ordered anew without the rows that lost.
     """
-    if table.newest_by == shape.newest_by or (table.newest_by and shape.newest_by and _is_same(table, shape)):
+    if is_same(table, shape):
         return
     was = f"by {table.newest_by}" if table.newest_by else "by offset, without newest_by"
     now = f"newest_by='{shape.newest_by}'" if shape.newest_by else "no newest_by"
@@ -56,7 +56,10 @@ def check_same(topic: str, table: Shape, shape: Shape) -> None:
     )
 
 
-def _is_same(table: Shape, shape: Shape) -> bool:
+def is_same(table: Shape, shape: Shape) -> bool:
+    """Return whether the declared `newest_by` of a schema's shape is the column that orders a table, also renamed."""
+    if table.newest_by == shape.newest_by or not (table.newest_by and shape.newest_by):
+        return table.newest_by == shape.newest_by
     column, field = _field(table, table.newest_by), _field(shape, shape.newest_by)
     if column and shape.newest_by in column.aliases:
         return True

@@ -180,9 +180,9 @@ class PostgreSQL(Engine):
         return f"left(CAST(json_object(ARRAY[{names}]::text[], ARRAY[{values}]::text[]) AS text), {MOST_OF_A_ROW})"
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
-        """Yield the condition for a key that the index cannot store."""
+        """Yield the condition for a key that the index cannot store. The index of a history has no key."""
         texts = [each for each in shape.key_columns if each.kind.name in {"text", *AS_TEXT}]
-        if texts:
+        if texts and not shape.is_history:
             other_bytes = _OTHER_BYTES * (len(shape.key) - len(texts))
             text_bytes = " + ".join(
                 f"octet_length({quoted(each.name)}){_DIGITS.get(each.kind.name, '')}" for each in texts

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import load_files, statements
+from feed_assets.warehouse import history, load_files, statements
 from feed_assets.warehouse.engines import ColumnGrowth, Connection, Engine, Findings, RefusedRow
 from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
@@ -64,7 +64,8 @@ def grow(
     for each in statements.grow(engine, topic, state.shape, longer.shape):
         if connection.execute(each.needed):
             with kept(engine, holder):
-                _grow(connection, each)
+                is_history = state.shape.is_history
+                _grow(connection, history.without_view(engine, topic, state.shape, each) if is_history else each)
 
 
 def _grow(connection: Connection, growth: ColumnGrowth) -> None:

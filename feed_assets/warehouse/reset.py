@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
-from feed_assets.warehouse import dataset_state, load_state, loader_tables
+from feed_assets.warehouse import dataset_state, history, load_state, loader_tables
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
@@ -39,7 +39,12 @@ def plan(connection: Connection, engine: Engine, table: str, begin: int | str | 
 
 
 def _dropped(engine: Engine, table: str, shape: Shape | None) -> Iterator[str]:
-    """Yield statements that drop a loaded table and its deleted keys. Yield none if no load has created the table."""
+    """Yield statements that drop a loaded table and its deleted keys, or the view of a history.
+
+    Yield none if no load has created the table.
+    """
+    if shape is not None and shape.is_history:
+        yield history.drop_view(engine, table)
     if shape is not None:
         yield f"DROP TABLE IF EXISTS {engine.table(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from feed_assets.kafka import avro
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
-"""Columns that are not fields of the schema. Chunks have OPERATION and OFFSET, topics' tables PARTITION and OFFSET."""
+"""Columns that are not fields of the schema. Chunks have OPERATION and OFFSET, topics' tables PARTITION and OFFSET.
+
+Only a history table has OPERATION, too.
+"""
 
 TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
@@ -108,6 +111,8 @@ class Shape(BaseModel):
     """The owners in the schema's attribute `owners`."""
     newest_by: str = ""
     """The column whose greatest value wins for a key. If it is empty, the highest offset wins."""
+    is_history: bool = False
+    """True for a history table: it has a row for each message, and OPERATION as a column."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"

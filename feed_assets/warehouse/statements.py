@@ -18,7 +18,7 @@ from feed_assets.warehouse.migrations import (
     Step,
     WidenColumn,
 )
-from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, ORDER, PARTITION, Column, Shape
+from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, ORDER, PARTITION, TEXT, Column, Shape
 
 STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Our own schemas: for the state tables, and for each table's deleted keys."""
@@ -32,6 +32,8 @@ STAGED_ORDER = '"feed_assets order"'
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
 """Temporary tables: all rows of the files, and each key's newest row. No topic's name contains a blank."""
 
+_OPERATION_COLUMN = Column(name=OPERATION, kind=TEXT, is_nullable=False)
+
 _PASSED = '"feed_assets passed"'
 """A temporary sequence that counts the rows that a deletion skips."""
 
@@ -42,18 +44,21 @@ def deleted_of(table: str) -> str:
 
 
 def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
-    """Yield the statements that create a table and, if it has a key, the table of its deleted keys."""
+    """Yield the statements that create a table and, if it has the latest row of each key, the table of deleted keys."""
     position_columns = (
         [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
     )
-    key = [f"PRIMARY KEY ({names_of(shape.key)})"] if engine.has_keys and shape.key else []
+    primary_key = (PARTITION, OFFSET) if shape.is_history else shape.key
+    key = [f"PRIMARY KEY ({names_of(primary_key)})"] if engine.has_keys and shape.key else []
+    if shape.is_history:
+        position_columns = [engine.column(_OPERATION_COLUMN), *position_columns]
     columns = [engine.column(each) for each in shape.columns]
     yield f"CREATE TABLE {engine.table(table)} ({', '.join([*columns, *position_columns, *key])}){engine.layout}"
     for each in shape.columns:
         yield from comment(engine.table(table), each)
-    if shape.key:
+    if shape.key and not shape.is_history:
         yield from _create_deleted(engine, table, shape, position_columns, key)
-    elif engine.has_keys:
+    elif engine.has_keys and not shape.key:
         yield f"CREATE INDEX ON {engine.table(table)} ({PARTITION})"
 
 
@@ -102,7 +107,7 @@ def _altered(
             [column] = [each for each in shape.columns if each.name == name]
             for each in _places(engine, table, name, shape):
                 yield from engine.widen(each, column, was)
-            if name == shape.newest_by:
+            if name == shape.newest_by and not shape.is_history:
                 order = column.model_copy(update={"name": ORDER, "comment": ""})
                 yield from engine.widen(deleted_of(table), order, was)
 
@@ -117,7 +122,8 @@ def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Co
 
 def _places(engine: Engine, table: str, column: str, shape: Shape) -> list[str]:
     """Return the tables in which a column exists. A key column is also in the table of deleted keys."""
-    return [engine.table(table), *([deleted_of(table)] if column in shape.key else [])]
+    has_deleted = column in shape.key and not shape.is_history
+    return [engine.table(table), *([deleted_of(table)] if has_deleted else [])]
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:

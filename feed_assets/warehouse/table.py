@@ -14,7 +14,7 @@ from feed_assets.core.errors import (
     NoTopic,
     OffsetsMissing,
 )
-from feed_assets.core.topics import Topic, signals_of
+from feed_assets.core.topics import Topic, TopicHistory, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.kafka import signal_message, topic_reader
@@ -25,6 +25,7 @@ from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.conflicts import TableChange, change
+from feed_assets.warehouse.history import with_history
 from feed_assets.warehouse.load import LoadContext, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_progress import LoadProgress
@@ -51,13 +52,20 @@ class Loading(Target):
 
 
 class TopicTable:
-    """The warehouse table that a topic is loaded into. Loading continues from the state that the last load stored."""
+    """The warehouse table that a topic is loaded into. Loading continues from the state that the last load stored.
 
-    def __init__(self, loading: Loading, holder: str, name: str, topic: Topic, state: TopicState) -> None:
-        self._loading, self.name, self._topic, self._state = loading, name, topic, state
+    A topic may have two tables: one with the latest row of each key, and its history. Each has a state of its own.
+    """
+
+    def __init__(self, loading: Loading, holder: str, name: str, of: Topic | TopicHistory, state: TopicState) -> None:
+        self._loading, self.name, self._state = loading, name, state
+        self._is_history = isinstance(of, TopicHistory)
+        self._topic_name, self._topic = (of.topic, of.rules) if isinstance(of, TopicHistory) else (name, of)
         days = loading.warehouse.deleted_days
-        self._place = LoadContext(loading.engine, loading.board, holder, days, topic.conflicts)
+        self._place = LoadContext(loading.engine, loading.board, holder, days, self._topic.conflicts)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
+        self._early: list[Signalled] = []
+        """Signals that a history holds back: deletes before the first value, whose schema has the columns."""
         self._after = {number: each.signal_offset for number, each in state.positions.items()}
         self._is_anew = self._has_said_nothing = self._is_within = False
         self.loads, self.progress = 0, LoadProgress()
@@ -65,7 +73,7 @@ class TopicTable:
     @property
     def waiting(self) -> int:
         """Return the number of signals that were read but are not loaded yet."""
-        return len(self._buffer.signals)
+        return len(self._buffer.signals) + len(self._early)
 
     def look(self, now: float) -> bool:
         """Read some new signals of the topic's chunks, and load the chunks that are due.
@@ -73,14 +81,14 @@ class TopicTable:
         Return True if there are more signals to read now.
         """
         is_complete = self._read(now, self._buffer.room)
-        return not (self._load(self._buffer.due(now)) and is_complete)
+        return not (self._load(self._due(now)) and is_complete)
 
     def load_all(self) -> None:
         """Load all signalled chunks now, without waiting for more."""
         is_done = False
         while not is_done:
             is_complete = self._read(0, self._buffer.room)
-            is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
+            is_done = self._load(self._due(inf if is_complete else 0)) and is_complete
 
     def plan(self) -> Iterator[TableChange]:
         """Yield the change that the table needs, for each new schema in chunks that are not loaded yet."""
@@ -101,7 +109,7 @@ class TopicTable:
         try:
             page = topic_reader.read(
                 self._loading.clients,
-                signals_of(self.name),
+                signals_of(self._topic_name),
                 self._after,
                 limit=limit,
                 size=_READ_BYTES,
@@ -124,7 +132,7 @@ class TopicTable:
         self._after = page.after
         if page.is_complete:  # If the topic was recreated, its signals have raised an error above.
             self._refuse_beyond()
-        if page.is_complete and not (page.messages or self._state.positions or self._buffer.signals):
+        if page.is_complete and not (page.messages or self._state.positions or self.waiting):
             self._say_nothing()
         return page.is_complete
 
@@ -135,9 +143,9 @@ class TopicTable:
         """
         try:
             signal = Signal.of(message.value or b"")
-            signal_message.check_place(signal, self.name, partition)
+            signal_message.check_place(signal, self._topic_name, partition)
         except InvalidEvent as error:
-            place = f"{signals_of(self.name)}/{partition} offset {message.offset}"
+            place = f"{signals_of(self._topic_name)}/{partition} offset {message.offset}"
             say(f"warehouse {self._loading.name}: {place} is skipped, because it is not a signal: {error}")
             return None
         return signal
@@ -146,7 +154,7 @@ class TopicTable:
         """Print once that there is nothing to load, and why."""
         if not self._has_said_nothing:
             self._has_said_nothing = True
-            why = why_unsignalled(self._loading.clients, self.name)
+            why = why_unsignalled(self._loading.clients, self._topic_name)
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
@@ -157,9 +165,9 @@ class TopicTable:
         if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
-            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, because "
-            f"offsets begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} "
-            "--apply`."
+            f"{self._topic_name} was deleted and recreated: expected the topic from which its table was loaded, "
+            "because offsets begin again. Make the table anew: "
+            f"`feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
         )
 
     def _refuse_beyond(self) -> None:
@@ -170,7 +178,7 @@ class TopicTable:
         if self._is_within or not self._state.positions:
             return
         try:
-            end_offsets = ends(self._loading.clients, self.name)
+            end_offsets = ends(self._loading.clients, self._topic_name)
         except NoTopic:
             return
         for partition, position in self._state.positions.items():
@@ -181,6 +189,19 @@ class TopicTable:
                     f"{loader_tables.reset_advice(self.name)}"
                 )
         self._is_within = True
+
+    def _due(self, now: float) -> list[LoadGroup]:
+        """Return the groups of chunks to load now. A history without a table waits for the first value.
+
+        A table with the latest rows skips deletes before it.
+        """
+        due = self._buffer.due(now)
+        if not self._is_history or self._state.shape is not None:
+            return due
+        signals = [*self._early, *(each for group in due for each in group.signals)]
+        has_value = any(each.schema_id is not None for each in due)
+        self._early = [] if has_value else signals
+        return [*runs(signals)] if has_value else []
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
         """Load groups of chunks in order, as many as fit into each transaction.
@@ -233,6 +254,7 @@ class TopicTable:
         say(f"warehouse {self._loading.name}: reads the signals of {self.name} from their beginning: {error}")
         self._is_anew, self._after = True, {}
         self._buffer.signals.clear()
+        self._early.clear()
         self.progress.clear()
 
     def _shape_of(self, schema_id: int | None) -> Shape | None:
@@ -246,4 +268,5 @@ class TopicTable:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
             ) from error
-        return with_order(shape, self._topic.newest_by) if self._topic.newest_by else shape
+        shape = with_order(shape, self._topic.newest_by) if self._topic.newest_by else shape
+        return with_history(shape) if self._is_history else shape

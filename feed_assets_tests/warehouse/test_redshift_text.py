@@ -15,6 +15,7 @@ from sqlglot.errors import ParseError
 
 from feed_assets.warehouse import load_state
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.warehouse.histories import HistoryStream, check_history
 from feed_assets_tests.warehouse.ordered_chunks import OrderedStream, at_field, check_winners
 from feed_assets_tests.warehouse.standin import parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
@@ -99,6 +100,16 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     loader.load(visits)
     check("ordered", written(engine, board))
     check_winners(loader, visits)
+    clicks = HistoryStream(board, "shop.clicks_history")
+    clicks.newest_by = "at"
+    first = clicks.schemas.add(ID, at_field("int"), *FIELDS[1:3])
+    clicks.send(first, {"id": 1, "at": 1, **ROW}, (None, {"id": 2}))
+    loader.load(clicks)
+    wide = clicks.schemas.add(ID, at_field("long"), *FIELDS[1:3])
+    clicks.send(wide, {"id": 1, "at": 2**40, **ROW, "text": "é" * 200}, partition=1)
+    loader.load(clicks)
+    check("history", written(engine, board))
+    check_history(loader, clicks)
     columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
     token, path = str(UUID(int=1)), "C:\\it's"
     assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
@@ -109,7 +120,7 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     ]
 
 
-@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered"])
+@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered", "history"])
 def test_each_statement_is_one_of_redshift(name):
     texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
     is_within = False

@@ -28,7 +28,7 @@ from feed_assets.core.resources import Resources
 from feed_assets.core.retention import Retention
 from feed_assets.core.source_lines import declared_at
 from feed_assets.core.sub_partitions import Tracked
-from feed_assets.core.topics import Topic
+from feed_assets.core.topics import Topic, history_of
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
@@ -157,15 +157,16 @@ class Rejects:
 
 @dataclass(frozen=True)
 class LoadedTopic:
-    """A Kafka topic whose chunks are loaded into a warehouse."""
+    """A Kafka topic whose chunks are loaded into a warehouse: the latest row of each key, or each message as a row."""
 
     topic: str
     warehouse: str
+    is_history: bool = False
 
     @property
     def name(self) -> str:
         """Return the name of the topic's table in the warehouse."""
-        return self.topic
+        return history_of(self.topic) if self.is_history else self.topic
 
 
 @dataclass(frozen=True)

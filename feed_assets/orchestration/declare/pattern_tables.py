@@ -18,7 +18,7 @@ from feed_assets.home import say
 from feed_assets.orchestration.declare.declarations import KEY, Asset, EventTable, LoadedTopic, declaration_of
 from feed_assets.orchestration.declare.input_specs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.topic_tables import kafka_topic, rules_of
-from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
+from feed_assets.orchestration.declare.warehouse_tables import tables_of
 from feed_assets.settings import settings
 
 PATTERN = "feed_assets/topic_pattern"
@@ -35,6 +35,7 @@ def kafka_topics(
     pattern: str,
     key: Sequence[str] | None = None,
     warehouses: Sequence[str] = (),
+    histories: Sequence[str] = (),
     messages: int = 10_000,
     seconds: float = 60,
     operation: str | None = None,
@@ -68,6 +69,7 @@ def kafka_topics(
             schema when the connector first sees it, the subject `<topic>-key` in the registry.
         warehouses: The warehouses that each topic is loaded into, each as a table `<warehouse>/<table>` with the
             topic's lag and cadence. A running loader begins with a new topic within seconds.
+        histories: The warehouses in which each topic has a history, as a table `<warehouse>/<table>_history`.
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place in a message that names its operation: `header:NAME`, `field:NAME`, or `debezium`.
@@ -118,7 +120,14 @@ def kafka_topics(
     }
     fields = _NO_KEY if key is None else tuple(key)
     rules = rules_of(f"pattern {pattern}", key=fields, columns=schema, **options)
-    declared = TopicPattern(prefix, check_pattern(pattern), rules, key is not None, tuple(warehouses))
+    declared = TopicPattern(
+        prefix,
+        check_pattern(pattern),
+        rules,
+        has_key=key is not None,
+        warehouses=tuple(warehouses),
+        histories=tuple(histories),
+    )
     topics = declared.topics(recorded_in(settings().ledger, prefix))
     check_collisions(declared, topics)
     if not topics:
@@ -140,9 +149,9 @@ def _specs(declared: TopicPattern, name: str, topic: Topic, options: dict[str, A
     table = f"{declared.table_of(name)}"
     spec = _by_pattern(kafka_topic(table, topic=name, key=topic.key, **options))
     yield spec
-    for each in declared.warehouses:
-        follows = {"lag": options["lag"], "cadence": options["cadence"]}
-        yield _by_pattern(warehouse_table(f"{each}/{table}", topic=spec, warehouse=each, **follows))
+    follows = {"lag": options["lag"], "cadence": options["cadence"]}
+    for each in tables_of(spec, table, declared.warehouses, declared.histories, **follows):
+        yield _by_pattern(each)
 
 
 def _by_pattern(spec: dg.AssetSpec) -> dg.AssetSpec:

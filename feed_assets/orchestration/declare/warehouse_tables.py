@@ -1,7 +1,8 @@
 """Declarations of warehouse tables that follow a Kafka topic or a dataset: each load is an event."""
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
 import dagster as dg
 from pydantic import Field
@@ -10,6 +11,7 @@ from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
+from feed_assets.core.topics import history_of, versions_of
 from feed_assets.core.typed import typed
 from feed_assets.core.warehouses import table_of
 from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
@@ -33,6 +35,7 @@ def warehouse_table(
     topic: Annotated[dg.AssetSpec, Example("clicks", "what kafka_topic gives")] | None = None,
     dataset: Annotated[dg.AssetSpec | dg.AssetsDefinition, Example("orders", "what @feed_asset gives")] | None = None,
     warehouse: str,
+    history: bool = False,
     lag: Annotated[int, Field(ge=1)] | None = None,
     cadence: Cadence | None = None,
     description: str | None = None,
@@ -49,6 +52,9 @@ def warehouse_table(
         topic: The topic, as `kafka_topic` declares it. Give either `topic` or `dataset`.
         dataset: The asset of `@feed_asset`. The table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
+        history: True for a table `<topic>_history` of a topic, in which each message is a row. A view
+            `<topic>_versions` has each version of a key, with the range in which it was valid. By default a table has
+            the latest row of each key. A topic may have both in one warehouse.
         lag: Greatest number of a partition's messages that may have no row yet. If there are more, the check
             `caught_up` fails and an alert opens.
         cadence: Schedule of loads. A missing load opens an alert. A cron in it also sets the asset's freshness policy
@@ -62,10 +68,18 @@ def warehouse_table(
     Raises:
         InvalidName: The name is invalid.
         InvalidDefinition: A value has a wrong type or is out of bounds, not exactly one of topic and dataset is given,
-            the topic is not from `kafka_topic`, the dataset is not from `@feed_asset`, or a dataset has a lag.
+            the topic is not from `kafka_topic`, the dataset is not from `@feed_asset`, or a dataset has a lag or a
+            history.
     """
     feed = declared_feed(name)
     upstream, loaded = _loaded(name, topic, dataset, warehouse)
+    if history and isinstance(loaded, LoadedDataset):
+        raise InvalidDefinition(
+            f"{name} has history=True: expected a topic, because the dataset {loaded.name} has no messages. Each of "
+            "its updates stays on the blackboard for the dataset's retention. Remove history."
+        )
+    if isinstance(loaded, LoadedTopic):
+        loaded = replace(loaded, is_history=history)
     if lag and isinstance(loaded, LoadedDataset):
         raise InvalidDefinition(
             f"{name} has a lag, which counts messages: the dataset {loaded.name} has no messages. Remove the lag."
@@ -73,8 +87,8 @@ def warehouse_table(
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
     declared = EventTable(feed, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
     check_cadence(feed, cadence, upstream.partitions_def)
-    kind = "Kafka topic" if isinstance(loaded, LoadedTopic) else "dataset"
-    text = f"The table of the {kind} {loaded.name} in the warehouse {warehouse}."
+    what = f"Kafka topic {loaded.topic}" if isinstance(loaded, LoadedTopic) else f"dataset {loaded.name}"
+    text = f"The {'history' if history else 'table'} of the {what} in the warehouse {warehouse}."
     return dg.AssetSpec(
         asset_key(feed),
         deps=[upstream],
@@ -110,18 +124,36 @@ def _loaded(
     raise InvalidDefinition(f"{name}: {kind} is {spec.key.to_user_string()}: expected what {factory} returns.")
 
 
-def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
-    """Return the topics and datasets that are loaded into a warehouse, by name.
+def tables_of(
+    topic: dg.AssetSpec, name: str, warehouses: Iterable[str], histories: Iterable[str], **options: Any
+) -> Iterator[dg.AssetSpec]:
+    """Yield the tables of a topic in some warehouses, and its histories. `options` are those of `warehouse_table`."""
+    for each in warehouses:
+        yield warehouse_table(f"{each}/{name}", topic=topic, warehouse=each, **options)
+    for each in histories:
+        yield warehouse_table(f"{each}/{history_of(name)}", topic=topic, warehouse=each, history=True, **options)
 
-    Raise InvalidDefinition if one topic or dataset has two tables.
+
+def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
+    """Return the topics and datasets that are loaded into a warehouse, by the names of their tables.
+
+    Raise InvalidDefinition if two declarations need one name, as the table or the view of a history.
     """
     table_by_name: dict[str, EventTable] = {}
     loaded: dict[str, LoadedTopic | LoadedDataset] = {}
     for each in declarations:
         if not isinstance(each, EventTable) or not each.loaded or each.loaded.warehouse != warehouse:
             continue
-        if (first := table_by_name.setdefault(each.loaded.name, each)).feed != each.feed:
-            names = f"{first.feed} and {each.feed}"
-            raise InvalidDefinition(f"the table of {each.loaded.name} in {warehouse} is declared twice, as {names}.")
+        for name in _names(each.loaded):
+            if (first := table_by_name.setdefault(name, each)).feed != each.feed:
+                names = f"{first.feed} and {each.feed}"
+                raise InvalidDefinition(f"the table of {name} in {warehouse} is declared twice, as {names}.")
         loaded[each.loaded.name] = each.loaded
     return loaded
+
+
+def _names(loaded: LoadedTopic | LoadedDataset) -> list[str]:
+    """Return the names that a table needs in its warehouse. A history has a view, too."""
+    if isinstance(loaded, LoadedTopic) and loaded.is_history:
+        return [loaded.name, versions_of(loaded.topic)]
+    return [loaded.name]

@@ -10,7 +10,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Mask, ValueFormat
 from feed_assets.orchestration.declare.pattern_tables import kafka_topics
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
-from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
+from feed_assets.orchestration.declare.warehouse_tables import tables_of
 from feed_assets.orchestration.execute.yaml_models import DeclaredComponent, placed
 from feed_assets.sources.declared import TopicCounts
 
@@ -36,6 +36,7 @@ class _TopicOptions(BaseModel):
     description: str | None = None
     owners: list[str] | None = None
     warehouses: list[str] = Field(default_factory=list)
+    histories: list[str] = Field(default_factory=list)
 
 
 class TopicModel(_TopicOptions):
@@ -60,7 +61,8 @@ class TopicsComponent(DeclaredComponent):
 
     Args:
         topics: Single topics, each with `table`, `topic`, `key`, and other arguments of `kafka_topic`. A topic is
-            loaded into its `warehouses`, each as a table `<warehouse>/<table>` with the topic's lag and cadence.
+            loaded into its `warehouses`, each as a table `<warehouse>/<table>` with the topic's lag and cadence. In its
+            `histories` it has a table `<warehouse>/<table>_history` with a row for each message.
         patterns: Patterns, each with `prefix`, `pattern`, and other arguments of `kafka_topics`.
     """
 
@@ -82,9 +84,9 @@ def _arguments(declared: _TopicOptions) -> dict[str, Any]:
 
 
 def _specs(declared: TopicModel) -> Iterator[dg.AssetSpec]:
-    arguments = {name: each for name, each in _arguments(declared).items() if name not in ("table", "warehouses")}
+    own = ("table", "warehouses", "histories")
+    arguments = {name: each for name, each in _arguments(declared).items() if name not in own}
     topic = kafka_topic(declared.table, **arguments)
     yield topic
-    for warehouse in declared.warehouses:
-        name = f"{warehouse}/{declared.table}"
-        yield warehouse_table(name, topic=topic, warehouse=warehouse, lag=declared.lag, cadence=declared.cadence)
+    follows = {"lag": declared.lag, "cadence": declared.cadence}
+    yield from tables_of(topic, declared.table, declared.warehouses, declared.histories, **follows)

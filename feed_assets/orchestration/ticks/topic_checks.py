@@ -169,7 +169,7 @@ def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
 
     with translated():
         end_offsets = ends(clients_for(loaded.topic), loaded.topic)
-    nexts = {each.partition: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.topic}
+    nexts = {each.partition: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.name}
     behind = {each: end - (nexts.get(each) or 0) for each, end in sorted(end_offsets.items())}
     lagging = [f"{loaded.topic}/{each} {count:,}" for each, count in behind.items() if count > most]
     if not lagging:
