@@ -205,6 +205,7 @@ def test_a_warehouse_table_with_wrong_arguments_is_refused():
         ({"dataset": raw_feed()}, "dataset is t/raw: expected what @feed_asset returns"),
         ({"topic": raw_feed()}, "topic is t/raw: expected what kafka_topic returns"),
         ({"dataset": sums, "lag": 3}, f"has a lag, which counts messages: the dataset {SUMS} has no messages"),
+        ({"dataset": sums, "history": True}, f"expected a topic, because the dataset {SUMS} has no messages"),
     ):
         with pytest.raises(InvalidDefinition, match=said):
             warehouse_table(TABLE, warehouse="main", **given)

@@ -333,7 +333,7 @@ type: feed_assets.TopicsComponent
 attributes:
   topics:
     - {table: ads/clicks, topic: ads.clicks, key: [id], messages: 50, lag: 1000, cadence: {cron: "0 * * * *"},
-       warehouses: [main]}
+       warehouses: [main], histories: [main]}
     - {table: ads/views, topic: ads.views, key: [id], operation: "header:op"}
 """
     found = project({"topics/defs.yaml": lines})
@@ -345,6 +345,9 @@ attributes:
     assert (table.loaded.topic, table.loaded.warehouse, table.lag, table.cadence) == (
         "ads.clicks", "main", 1000, clicks.cadence,
     )  # fmt: skip
+    history = declaration_of(specs["main/ads/clicks_history"])
+    assert (history.loaded.name, history.table_name) == ("ads.clicks_history", "main/ads.clicks_history")
+    assert (history.lag, history.cadence) == (1000, clicks.cadence)
     sensors = {"events_topic_ads_clicks", "events_topic_ads_views", "events_warehouse_main"}
     assert sensors <= {each.name for each in found.sensors}
 

@@ -23,7 +23,7 @@ from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.core import topic_patterns
 from feed_assets.core.errors import InvalidDefinition, InvalidName, KafkaUnavailable, LedgerUnavailable, NoTopic
 from feed_assets.core.topic_patterns import TopicPattern, new_topics
-from feed_assets.core.topics import Topic, signals_of
+from feed_assets.core.topics import Topic, history_of, signals_of
 from feed_assets.kafka import companion_topics, service, topic_watch
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.matched_topics import record, recorded
@@ -367,6 +367,10 @@ def test_a_topic_that_kafka_topic_declares_is_not_one_of_the_pattern(world):
     assert {*watch.owners.values()} == names, "a loaded asset of a pattern does not own its name: it may be forgotten"
     assert {name: each.messages for name, each in topics.items()} == {world.name: 7, f"{world.name}.b": 10}
     assert list(pattern_topics.loaded_now(graph, "main")) == [f"{world.name}.b"]
+    kept = graph_of(world, own, key=["id"], histories=["main", "old"])
+    history = history_of(f"{world.name}.b")
+    assert list(pattern_topics.loaded_now(kept, "main")) == [f"{world.name}.b", history]
+    assert pattern_topics.loaded_now(kept, "old")[history].topic == f"{world.name}.b"
     elsewhere = kafka_topic("shop/elsewhere", topic=world.name, key=["id"], messages=8)
     plain = Graph(dg.Definitions(assets=[*specs_of(world, key=["id"]), elsewhere]).resolve_asset_graph())
     assert wanted_topics(plain, [world.name])[world.name].messages == 8, "also without automation"
@@ -388,6 +392,9 @@ def test_topics_of_ours_internal_ones_and_names_in_use_do_not_match():
     assert refused == {"shop.ok": "its name shop/ok is that of the asset shop/ok"}
     _, refused = new_topics(SHOP, {"shop.a"}, (), {"shop/a-signals": "shop.a-signals"})
     assert refused["shop.a"].startswith("shop.a-signals is read already, and would be the topic of its signals")
+    pattern = replace(SHOP, warehouses=("main",), histories=("main",))
+    _, refused = new_topics(pattern, {"shop.a", "shop.a_history"}, (), {})
+    assert refused == {"shop.a_history": "its name main/shop/a_history is that of shop.a"}
     listed = {f"shop.t{number}" for number in range(topic_patterns.MOST_TOPICS + 1)}
     names, refused = new_topics(SHOP, listed, (), {})
     assert (len(names), len(refused)) == (1_000, 1)
@@ -427,13 +434,13 @@ def test_a_pattern_is_a_line_of_yaml(project, home):
 type: feed_assets.TopicsComponent
 attributes:
   patterns:
-    - {prefix: shop, pattern: 'shop\\.(.+)', seconds: 5, lag: 9, warehouses: [main], newest_by: at,
+    - {prefix: shop, pattern: 'shop\\.(.+)', seconds: 5, lag: 9, warehouses: [main], histories: [main], newest_by: at,
        mask: {"email?": hash}}
 """
     specs = {each.key.to_user_string(): each for each in project({"topics/defs.yaml": lines}).assets}
-    assert set(specs) == {"shop", "shop/a", "main/shop/a"}
+    assert set(specs) == {"shop", "shop/a", "main/shop/a", "main/shop/a_history"}
     table = declaration_of(specs["shop/a"])
     assert (table.topic.key, table.topic.seconds, table.lag, table.by_pattern) == (("k",), 5, 9, True)
     assert (table.topic.newest_by, table.topic.mask) == ("at", {"email?": "hash"})
-    assert declaration_of(specs["main/shop/a"]).lag == 9
+    assert declaration_of(specs["main/shop/a"]).lag == declaration_of(specs["main/shop/a_history"]).lag == 9
     assert [each.rules.mask for each in patterns_of(specs.values())] == [table.topic.mask]

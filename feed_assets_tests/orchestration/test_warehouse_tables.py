@@ -9,6 +9,7 @@ import pytest
 from feed_assets import warehouse_table
 from feed_assets.core.errors import ChunkBroken, InvalidDefinition
 from feed_assets.core.grid import CellState
+from feed_assets.core.topics import TopicHistory, history_of
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
 from feed_assets.ledger import event_store
@@ -108,6 +109,25 @@ def test_owners_of_a_schema_are_reported_only_when_the_schema_changes(topic):
     assert "owners" not in newest.metadata
     descriptions = {each.description for each in first.metadata["dagster/column_schema"].value.columns}
     assert r"!\[seen](http://stranger.example)" in descriptions, "the page of the table must load no image"
+
+
+@pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
+def test_a_history_has_events_checks_and_a_lag_of_its_own(topic):
+    upstream, table = declared(topic), history_of(topic.name)
+    history = warehouse_table("main/history", topic=upstream, warehouse="main", history=True, lag=5)
+    loop_ = harness(upstream, warehouse_table(TABLE, topic=upstream, warehouse="main", lag=5), history)
+    topic.produce(6)
+    load(topic)
+    loop_.run_until_idle()
+    assert open_reasons().keys() == {"behind:main/history", "not_loaded:main/history"}
+    loading = loading_of(topic.place, warehouse().url.get_secret_value())
+    with closing(loading.schemas):
+        loader.once(loading, {table: TopicHistory(topic.name, topic.settings)})
+    loop_.run_until_idle()
+    assert open_reasons() == {}
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(["main", "history"]))
+    (event,) = [each.asset_materialization for each in loop_.instance.fetch_materializations(wanted, 100).records]
+    assert (event.partition, event.metadata["marker"].value, event.metadata["lag"].value) == ("0", "6", 0)
 
 
 def test_columns_are_reported_only_once(topic):
@@ -211,10 +231,23 @@ def test_a_warehouse_table_of_an_asset_that_is_no_topic_is_refused():
 
 
 def test_two_tables_of_a_topic_in_a_warehouse_are_refused(upstream):
+    from feed_assets import kafka_topic
     from feed_assets.orchestration.declare.declarations import declaration_of
 
-    specs = [warehouse_table(name, topic=upstream, warehouse="main") for name in (TABLE, "main/again")]
+    def tables(*specs):
+        return declared_tables([found for each in specs if (found := declaration_of(each))], "main")
+
+    latest, again = (warehouse_table(name, topic=upstream, warehouse="main") for name in (TABLE, "main/again"))
+    history = warehouse_table("main/history", topic=upstream, warehouse="main", history=True)
+    twice = warehouse_table("main/twice", topic=upstream, warehouse="main", history=True)
+    assert list(tables(latest, history)) == ["ads.clicks", "ads.clicks_history"]
+    for name in ("ads.clicks_history", "ads.clicks_versions"):
+        same_name = kafka_topic("ads/other", topic=name, key=["id"])
+        with pytest.raises(InvalidDefinition, match=f"{name} in main is declared twice, as main/other and main/hist"):
+            tables(warehouse_table("main/other", topic=same_name, warehouse="main"), history)
     with pytest.raises(
         InvalidDefinition, match=r"ads\.clicks in main is declared twice, as main/clicks and main/again"
     ):
-        declared_tables([found for each in specs if (found := declaration_of(each))], "main")
+        tables(latest, again)
+    with pytest.raises(InvalidDefinition, match=r"clicks_history in main is declared twice, as main/history and main"):
+        tables(history, twice)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.topics import history_of, versions_of
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
 from feed_assets.warehouse import load_state
@@ -27,7 +28,12 @@ import dagster as dg
 from feed_assets import kafka_topic, warehouse_table
 clicks = kafka_topic("ads/clicks", topic={topic!r}, key=["id"], **{limits!r})
 views = kafka_topic("ads/views", topic="views", key=["id"])
-defs = dg.Definitions(assets=[clicks, views, warehouse_table("main/clicks", topic=clicks, warehouse="main")])
+tables = [warehouse_table("main/clicks", topic=clicks, warehouse="main")]
+defs = dg.Definitions(assets=[clicks, views, *tables])
+"""
+WITH_HISTORY = """
+tables.append(warehouse_table("main/all", topic=clicks, warehouse="main", history=True))
+defs = dg.Definitions(assets=[clicks, views, *tables])
 """
 
 
@@ -175,6 +181,38 @@ def test_a_stopped_table_continues_by_a_command_and_its_refused_rows_are_shown_a
     assert "add --apply to drop the rows" in say("refused", "main", world.name, "--drop")
     assert "1 rows are dropped" in say("refused", "main", world.name, "--drop", "--apply")
     assert say("refused", "main", world.name) == "no rows are refused"
+
+
+def test_a_history_is_planned_loaded_refused_and_reset_by_its_own_name(world, monkeypatch, capsys, tmp_path):
+    def say(*arguments, code=0):
+        return " ".join(run_warehouse(monkeypatch, capsys, *arguments, code=code).split())
+
+    def states():
+        return [(row["table"], row["next_offset"]) for row in json.loads(say("state", "main", "--json"))]
+
+    with (tmp_path / f"{module(world)}.py").open("a") as file:
+        file.write(WITH_HISTORY)
+    history = history_of(world.name)
+    world.produce(3)
+    world.run_until_done()
+    planned = say("plan", "main", "-m", module(world))
+    assert f'CREATE TABLE "{history}" ("id" text NOT NULL' in planned
+    assert f'CREATE VIEW "{versions_of(world.name)}" AS' in planned
+    assert "2 loads" in say("load", "main", "--once", "-m", module(world))
+    assert states() == [(world.name, 3), (history, 3)]
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.flush(30)
+    world.run_until_done()
+    command = f"warehouse load main {history} --once --refuse"
+    assert command in say("load", "main", history, "--once", "-m", module(world), code=1)
+    say(*command.split()[1:], "-m", module(world))
+    assert states() == [(world.name, 3), (history, 4)]
+    (row,) = json.loads(say("refused", "main", "--json"))
+    assert (row["topic"], row["offset"]) == (history, 3)
+    assert f'DROP VIEW IF EXISTS "{versions_of(world.name)}";' in say("reset", "main", history, "--apply")
+    assert states() == [(world.name, 3)]
+    say("load", "main", history, "--once", "--refuse", "-m", module(world))
+    assert states() == [(world.name, 3), (history, 4)]
 
 
 def test_a_table_is_not_reset_while_a_loader_runs(world, monkeypatch, capsys):

@@ -80,3 +80,29 @@ def test_owners_are_told_where_the_schema_is_another_one(loads):
     (event,) = loads.read(after, 10, 0).events
     assert told == ["team:ads", "team:ads, me@example.com", None]
     assert event.context.keys() & {"owners", COLUMNS} == set()
+
+
+def test_loads_of_a_history_are_inserts_with_the_lag_of_its_topic(loads, monkeypatch):
+    """A topic may have a name like that of a history."""
+    monkeypatch.setattr(warehouse_events, "_ends", lambda topic: {"clicks": {0: 10}, "views_history": {0: 5}}[topic])
+    seen, after = [], None
+    for number in (3, 4):
+        with opened(loads.engine) as connection:
+            for name, is_history in (("clicks", False), ("clicks_history", True), ("views_history", False)):
+                shape = SHAPE.model_copy(update={"is_history": is_history})
+                known = TopicState(7, shape, {0: Position(number, 0)})
+                load_state.write(connection, loads.engine, name, TopicState(), known)
+        batch = loads.read(after, 10, 60)
+        seen += [
+            (each.table_name, each.write_operation, each.context["lag"], COLUMNS in each.context)
+            for each in batch.events
+        ]
+        after = batch.position
+    assert seen == [
+        ("main/clicks", "UPSERT", 7, True),
+        ("main/clicks_history", "INSERT", 7, True),
+        ("main/views_history", "UPSERT", 2, True),
+        ("main/clicks", "UPSERT", 6, False),
+        ("main/clicks_history", "INSERT", 6, False),
+        ("main/views_history", "UPSERT", 1, False),
+    ]

@@ -103,10 +103,11 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     clicks = HistoryStream(board, "shop.clicks_history")
     clicks.newest_by = "at"
     first = clicks.schemas.add(ID, at_field("int"), *FIELDS[1:3])
-    clicks.send(first, {"id": 1, "at": 1, **ROW}, (None, {"id": 2}))
+    row = {"text": "a", "amount": Decimal("1.50")}
+    clicks.send(first, {"id": 1, "at": 1, **row}, (None, {"id": 2}))
     loader.load(clicks)
     wide = clicks.schemas.add(ID, at_field("long"), *FIELDS[1:3])
-    clicks.send(wide, {"id": 1, "at": 2**40, **ROW, "text": "é" * 200}, partition=1)
+    clicks.send(wide, {"id": 1, "at": 2**40, **row, "text": "é" * 200}, partition=1)
     loader.load(clicks)
     check("history", written(engine, board))
     check_history(loader, clicks)
