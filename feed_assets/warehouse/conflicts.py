@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import InvalidShape, NotMigratable
 from feed_assets.core.topics import Conflicts
-from feed_assets.warehouse import history, statements
+from feed_assets.warehouse import message_history, statements
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import loosened, migrate, places, projected
@@ -100,7 +100,7 @@ def _changed(engine: Engine, table: str, state: TopicState, schema_id: int | Non
         return TableChange(created, replace(state, schema_id=schema_id, shape=shape), shape)
     is_newer = schema_id > state.schema_id
     if shape.is_history:
-        steps, merged = history.changed(state.shape, shape, is_newer=is_newer)
+        steps, merged = message_history.changed(state.shape, shape, is_newer=is_newer)
     else:
         steps, merged = (migrate if is_newer else loosened)(state.shape, shape)
     places(merged, shape)
@@ -117,16 +117,16 @@ def _check(engine: Engine, table: str, shape: Shape) -> None:
     """Raise InvalidShape for a table, or a view of its history, that the warehouse cannot store."""
     engine.check(table, shape)
     if shape.is_history:
-        history.check(shape)
-        engine.check(history.view_of(table), shape)
+        message_history.check(shape)
+        engine.check(message_history.view_of(table), shape)
 
 
 def _view(engine: Engine, table: str, shape: Shape) -> tuple[str, ...]:
-    return (history.create_view(engine, table, shape),) if shape.is_history else ()
+    return (message_history.create_view(engine, table, shape),) if shape.is_history else ()
 
 
 def _dropped_view(engine: Engine, table: str, shape: Shape) -> tuple[str, ...]:
-    return (history.drop_view(engine, table),) if shape.is_history else ()
+    return (message_history.drop_view(engine, table),) if shape.is_history else ()
 
 
 def _check_copied(engine: Engine, count: int, *shapes: Shape) -> None:

@@ -22,7 +22,7 @@ from feed_assets.core.message_words import excerpt
 from feed_assets.core.sql_text import quoted
 from feed_assets.core.topics import Conflicts
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import history, load_files, load_state, ordered_merge, refused_rows, statements
+from feed_assets.warehouse import load_files, load_state, message_history, ordered_merge, refused_rows, statements
 from feed_assets.warehouse.conflicts import Refusal, Refusals, change
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
@@ -238,7 +238,7 @@ class _Rows:
     def _append(self) -> None:
         """Append the staged rows to a history table."""
         [(first_offset,)] = self._connection.execute(f"SELECT min({OFFSET}) FROM {statements.STAGING}")
-        self._run(history.append(self._engine, self._table, self._shape, int(first_offset or 0)))
+        self._run(message_history.append(self._engine, self._table, self._shape, int(first_offset or 0)))
 
     def _find_newest(self, batches: Sequence[ChunkGroup]) -> None:
         """Find the row of each key with the highest offset, and delete what it replaces. Raise KeyStrayed."""

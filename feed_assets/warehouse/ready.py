@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import history, load_files, statements
+from feed_assets.warehouse import load_files, message_history, statements
 from feed_assets.warehouse.engines import ColumnGrowth, Connection, Engine, Findings, RefusedRow
 from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
@@ -65,7 +65,9 @@ def grow(
         if connection.execute(each.needed):
             with kept(engine, holder):
                 is_history = state.shape.is_history
-                _grow(connection, history.without_view(engine, topic, state.shape, each) if is_history else each)
+                _grow(
+                    connection, message_history.without_view(engine, topic, state.shape, each) if is_history else each
+                )
 
 
 def _grow(connection: Connection, growth: ColumnGrowth) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
-from feed_assets.warehouse import dataset_state, history, load_state, loader_tables
+from feed_assets.warehouse import dataset_state, load_state, loader_tables, message_history
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
@@ -44,7 +44,7 @@ def _dropped(engine: Engine, table: str, shape: Shape | None) -> Iterator[str]:
     Yield none if no load has created the table.
     """
     if shape is not None and shape.is_history:
-        yield history.drop_view(engine, table)
+        yield message_history.drop_view(engine, table)
     if shape is not None:
         yield f"DROP TABLE IF EXISTS {engine.table(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"

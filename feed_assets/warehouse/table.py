@@ -25,11 +25,11 @@ from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.conflicts import TableChange, change
-from feed_assets.warehouse.history import with_history
 from feed_assets.warehouse.load import LoadContext, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_progress import LoadProgress
 from feed_assets.warehouse.load_state import TopicState
+from feed_assets.warehouse.message_history import with_history
 from feed_assets.warehouse.order_column import with_order
 from feed_assets.warehouse.shapes import Shape, shape_of
 from feed_assets.warehouse.statements import STATE

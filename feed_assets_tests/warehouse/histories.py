@@ -4,7 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from feed_assets.core.sql_text import quoted
-from feed_assets.warehouse.history import view_of, with_history
+from feed_assets.warehouse.message_history import view_of, with_history
 from feed_assets.warehouse.shapes import Shape
 from feed_assets_tests.warehouse.ordered_chunks import OrderedStream
 from feed_assets_tests.warehouse.topic_loader import Loader

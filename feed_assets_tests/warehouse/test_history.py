@@ -12,7 +12,7 @@ from feed_assets.core.sql_text import quoted
 from feed_assets.core.topics import TopicHistory, history_of
 from feed_assets.warehouse import load_state, reset
 from feed_assets.warehouse import loader as loaders
-from feed_assets.warehouse.history import view_of
+from feed_assets.warehouse.message_history import view_of
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.kafka_topics import MORE, POISON, World
 from feed_assets_tests.support.warehouse_topics import check, loading_of

@@ -87,8 +87,8 @@ def warehouse_table(
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
     declared = EventTable(feed, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
     check_cadence(feed, cadence, upstream.partitions_def)
-    what = f"Kafka topic {loaded.topic}" if isinstance(loaded, LoadedTopic) else f"dataset {loaded.name}"
-    text = f"The {'history' if history else 'table'} of the {what} in the warehouse {warehouse}."
+    source_text = f"Kafka topic {loaded.topic}" if isinstance(loaded, LoadedTopic) else f"dataset {loaded.name}"
+    text = f"The {'history' if history else 'table'} of the {source_text} in the warehouse {warehouse}."
     return dg.AssetSpec(
         asset_key(feed),
         deps=[upstream],
