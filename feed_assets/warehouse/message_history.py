@@ -4,7 +4,7 @@ A row is identified by partition and offset, so no message replaces another one.
 type 2 (Kimball): each row with the half-open range in which it was valid. A delete ends a version, and is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from feed_assets.core.errors import InvalidShape, NotMigratable
 from feed_assets.core.sql_text import quoted
@@ -85,10 +85,11 @@ def drop_view(engine: Engine, table: str) -> str:
     return f"DROP VIEW IF EXISTS {engine.table(view_of(table))}"
 
 
-def without_view(engine: Engine, table: str, shape: Shape, growth: ColumnGrowth) -> ColumnGrowth:
-    """Return the growth of a history table's column, whose transaction drops the view and makes it again."""
-    statements = (drop_view(engine, table), *growth.otherwise, create_view(engine, table, shape))
-    return growth._replace(otherwise=statements if growth.otherwise else ())
+def without_view(engine: Engine, table: str, shape: Shape, growths: Iterable[ColumnGrowth]) -> Iterator[ColumnGrowth]:
+    """Yield growths of a history table's columns whose transactions drop the view and make it again."""
+    for each in growths:
+        statements = (drop_view(engine, table), *each.otherwise, create_view(engine, table, shape))
+        yield each._replace(otherwise=statements if each.otherwise else ())
 
 
 def create_view(engine: Engine, table: str, shape: Shape) -> str:

@@ -61,13 +61,13 @@ def grow(
     """
     if state.shape is None or longer.shape is None:
         return
-    for each in statements.grow(engine, topic, state.shape, longer.shape):
+    growths = statements.grow(engine, topic, state.shape, longer.shape)
+    if state.shape.is_history:
+        growths = message_history.without_view(engine, topic, state.shape, growths)
+    for each in growths:
         if connection.execute(each.needed):
             with kept(engine, holder):
-                is_history = state.shape.is_history
-                _grow(
-                    connection, message_history.without_view(engine, topic, state.shape, each) if is_history else each
-                )
+                _grow(connection, each)
 
 
 def _grow(connection: Connection, growth: ColumnGrowth) -> None:
