@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast test-rest test-all check docs reference licences ui soak bench clean java minutes
+.PHONY: help demo test test-fast test-rest test-all check docs reference licences ui soak bench bench-gate clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -17,7 +17,7 @@ export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv-cache
 endif
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' Makefile
 
 demo: java $(SYNCED) ## the whole way through on real data, in about three minutes after set-up
 	@.venv/bin/feed-assets demo
@@ -62,6 +62,9 @@ soak: java $(SYNCED) ## the long fault and daemon tests in full counts
 bench: $(SYNCED) ## measure, each case against its floor
 	@UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never $(UV) sync --quiet --frozen --group bench
 	@.venv/bin/python -m benchmarks
+
+bench-gate: java $(SYNCED) ## ten cases against their stored ratios; STORE=1 stores new ones
+	@.venv/bin/python -m benchmarks.gate $(if $(STORE),--store)
 
 clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, which holds data)
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -5,70 +5,10 @@ from argparse import ArgumentParser
 from os import environ
 from tempfile import gettempdir
 
-from benchmarks import (
-    HEADER,
-    Benchmark,
-    chunks,
-    compaction,
-    datasets,
-    deliveries,
-    discoveries,
-    events,
-    feeds,
-    increments,
-    large,
-    late,
-    loads,
-    notified,
-    pull,
-    queue,
-    ready,
-    receive,
-    replication_lag,
-    replications,
-    row,
-    rows,
-    run,
-    service,
-    slices,
-    startup,
-    states,
-    tail,
-    ticks,
-    transforms,
-    windows,
-)
+from benchmarks import HEADER, Benchmark, row, run, tail
+from benchmarks.catalogue import BENCHMARKS
 from feed_assets.cli import collect_rarely
 from feed_assets.spark.scratch import LOCAL_DIRS
-
-BENCHMARKS = [
-    *feeds.BENCHMARKS,
-    *startup.BENCHMARKS,
-    *ticks.BENCHMARKS,
-    *discoveries.BENCHMARKS,
-    *datasets.BENCHMARKS,
-    *windows.BENCHMARKS,
-    *late.BENCHMARKS,
-    *events.BENCHMARKS,
-    *states.BENCHMARKS,
-    *ready.BENCHMARKS,
-    *queue.BENCHMARKS,
-    *receive.BENCHMARKS,
-    *pull.BENCHMARKS,
-    *notified.BENCHMARKS,
-    *deliveries.BENCHMARKS,
-    *replications.BENCHMARKS,
-    *replication_lag.BENCHMARKS,
-    *chunks.BENCHMARKS,
-    *loads.BENCHMARKS,
-    *rows.BENCHMARKS,
-    *transforms.BENCHMARKS,
-    *large.BENCHMARKS,
-    *increments.BENCHMARKS,
-    *compaction.BENCHMARKS,
-    *slices.BENCHMARKS,
-    *service.BENCHMARKS,
-]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Reading File Feeds."""
+"""Reading and publishing File Feeds."""
 
 import os
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from benchmarks import Benchmark, Goal, Pair
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import publish
 
 PARTITION = Partition(Feed.parse("a/b/v1.0"), "2019-11-24")
 
@@ -41,8 +42,32 @@ def latest_of(count: int) -> Iterator[Pair]:
         yield Pair(case=lambda: read.latest(board, PARTITION), floor=lambda: newest_folder(folder))
 
 
+@contextmanager
+def published(count: int) -> Iterator[Pair]:
+    """Publish `count` small updates, each into a partition of its own, on a local blackboard."""
+    with TemporaryDirectory() as root:
+        board, rounds = Blackboard.open(Path(root).as_uri()), iter(range(1_000_000))
+
+        def publish_all() -> None:
+            number = next(rounds)
+            for part in range(count):
+                partition = Partition(PARTITION.feed, f"2019-11-24/{number}-{part}")
+                publish(board, partition, {"part-0.csv": b"a\n1\n"}, datetime.now(UTC))
+
+        yield Pair(publish_all, lambda: write_updates(Path(root, f"bare-{next(rounds)}"), count))
+
+
 LISTING = "one listing of the folder"
 BENCHMARKS = [
     Benchmark("latest", "latest valid update of 100,000, local", LISTING, Goal(1.5), 30, 9, lambda: latest_of(100_000)),
     Benchmark("latest-1000", "the same of 1,000", LISTING, Goal(5), 100, 30, lambda: latest_of(1000)),
+    Benchmark(
+        "publish",
+        "100 updates of one small file published, local",
+        "the same files written without claims and looks",
+        Goal(8),
+        20,
+        7,
+        lambda: published(100),
+    ),
 ]
