@@ -26,7 +26,7 @@ STORED = Path(__file__).with_name("ratios.json")
 CASES = {
     "definitions": 3,
     "latest-1000": 60,
-    "publish": 9,
+    "late": 5,
     "datasets-10": 5,
     "record": 5,
     "state-rollup": 5,

@@ -15,7 +15,7 @@ ROW = gate.Row(version="v1", commit="12345678", date=date(2026, 11, 30), cpus=2,
 class Measured:
     """Stand-in for a measurement: medians of one case in order, and 2.0 of all others."""
 
-    def __init__(self, *medians, case="publish"):
+    def __init__(self, *medians, case="late"):
         self.case, self.medians = case, [*medians]
 
     def __call__(self, case):
@@ -33,16 +33,16 @@ def test_a_case_fails_the_gate_if_the_best_of_three_medians_is_above_the_bound(f
     assert measure.medians == []
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(gate.CASES) == 11
-    assert [line.split()[0] for line in lines if "REGRESSION" in line] == ["publish"] * status
-    assert lines[3].split()[:4] == ["publish", f"{2 * min(factors):.2f}", "2.00", "3.00"]
+    assert [line.split()[0] for line in lines if "REGRESSION" in line] == ["late"] * status
+    assert lines[3].split()[:4] == ["late", f"{2 * min(factors):.2f}", "2.00", "3.00"]
 
 
 @each_case(
     ("changes", "message"),
     [
-        ({"publish": None}, r"publish \(missing\)"),
+        ({"late": None}, r"late \(missing\)"),
         ({"typo": 2.0}, r"typo \(unknown\)"),
-        ({"publish": None, "typo": 2.0}, r"publish \(missing\), typo \(unknown\)"),
+        ({"late": None, "typo": 2.0}, r"late \(missing\), typo \(unknown\)"),
     ],
 )
 def test_a_stored_ratio_for_each_case_of_the_gate_and_no_other(changes, message):
@@ -74,7 +74,7 @@ def test_a_row_replaces_that_of_its_version_and_is_the_newest():
 
 def test_measured_ratios_are_medians_of_three(capsys):
     row = gate.measured(Measured(1.0, 9.0, 3.0))
-    assert row.ratios == dict.fromkeys(gate.CASES, 2.0) | {"publish": 3.0}
+    assert row.ratios == dict.fromkeys(gate.CASES, 2.0) | {"late": 3.0}
     assert row.version
     assert len(row.commit) == 8
 
@@ -90,9 +90,9 @@ def test_page_and_chart_are_those_of_the_stored_rows():
 
 
 def test_a_version_that_did_not_measure_a_case_leaves_a_gap():
-    ratios = {case: ratio for case, ratio in ROW.ratios.items() if case != "publish"}
+    ratios = {case: ratio for case, ratio in ROW.ratios.items() if case != "late"}
     older = ROW.model_copy(update={"version": "v0", "ratios": ratios})
-    assert "| `publish` |  | 2.00 |" in history.table([older, ROW])
+    assert "| `late` |  | 2.00 |" in history.table([older, ROW])
     assert history.chart([older, ROW]).count('class="bar"') == 19
     assert history.chart([ROW] * 20).count('class="bar"') == 10 * history.NEWEST
     with pytest.raises(ValueError, match="no generated part"):
