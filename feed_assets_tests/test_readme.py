@@ -98,6 +98,10 @@ def test_the_generated_parts_of_the_reference_are_those_of_the_code(script):
     reference = script("reference")
     assert [path.name for path in reference.stale()] == [], "run `make reference`"
     assert reference.unused() == set()
+    claims = script("claims")
+    promises = claims.read()
+    assert claims.broken(promises) == [], "correct scripts/claims.toml"
+    assert claims.page(promises) == claims.PAGE.read_text(encoding="utf-8"), "run `.venv/bin/python scripts/claims.py`"
     page = reference.current("before\n<!-- generated: settings -->\nFORMER\n<!-- end -->\nafter")
     assert page.startswith("before\n<!-- generated: settings -->\n\n## `FEED_ASSETS_")
     assert page.endswith("\n\n<!-- end -->\nafter")

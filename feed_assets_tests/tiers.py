@@ -216,6 +216,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "sources/test_row_groups.py",
         "sources/test_too_large.py::test_a_read_gives_rows_of_so_many_bytes",
         "test_bench_gate.py",
+        "test_claims.py",
         "test_how_to.py",
         "test_tutorials.py",
         "warehouse/test_chain.py",

@@ -30,6 +30,7 @@ _SEARCH_BOOSTS = {
     "comparison/": 0.9,
     "decisions/": 0.1,
     "licences": 0.1,
+    "claims": 0.1,
     "performance-history": 0.2,
     "architecture": 0.5,
     "testing": 0.2,

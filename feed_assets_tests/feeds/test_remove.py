@@ -72,8 +72,12 @@ def test_an_update_without_a_newer_valid_one_is_not_removed(three, update_id):
 @pytest.mark.parametrize("manifest", [b"2", b"1"])
 @pytest.mark.parametrize("board", ["memory", "s3"], indirect=True)
 def test_a_removal_killed_at_any_request_never_leaves_a_torn_update(three, manifest):
-    """Begin with an invalid update (manifest 1, two files): removing one file must not make it valid."""
-    three.put(f"{MEN.path}/{OLD}/_SUCCESS", manifest)
+    """Begin with an invalid update (manifest 1, two files): removing one file must not make it valid.
+
+    One file comes before the manifest in the order of names, in which a store removes what is below a prefix.
+    """
+    three.sweep(f"{MEN.path}/{OLD}")
+    write(three, OLD, manifest, files=("0.csv", "part-1.csv"))
     deleted = []
 
     class Dying(Counting):

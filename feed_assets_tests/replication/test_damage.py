@@ -275,6 +275,7 @@ def test_bits_that_change_at_rest_in_the_place_are_repaired(ends):
     assert repaired(ends) == [DIFFERENT]
     assert visible(board) == (update.id, FILES)
     assert wire.sent == len(FILES["part-0.csv"]), "the other file is still right"
+    assert visible(ends.source) == (update.id, FILES), "a forged copy is never copied back"
 
 
 def test_a_difference_that_is_gone_meanwhile_is_not_repaired(ends):
