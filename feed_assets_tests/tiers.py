@@ -91,6 +91,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "intake/test_key_limits.py",
         "intake/test_waiting.py",
         "launcher",
+        "kafka/test_hostile_schemas.py::test_a_message_whose_arrays_may_take_too_much_memory_is_a_dead_letter_before_it_is_decoded",
+        "kafka/test_hostile_schemas.py::test_the_memory_of_a_byte_is_that_of_the_largest_repeated_value",
         "kafka/test_masks.py",
         "ledger/test_database.py::test_a_database_that_cannot_store_every_text_is_refused",
         "ledger/test_database.py::test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order",

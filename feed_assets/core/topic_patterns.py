@@ -114,8 +114,8 @@ def new_topics(
             refused[topic] = str(error)
             continue
         needed = names_of(pattern, topic)
-        if taken := {signals_of(topic), dead_letters_of(topic)} & {*owned.values()}:
-            refused[topic] = f"{min(taken)} is read already, and would be the topic of its signals or dead letters"
+        if beside_it := {signals_of(topic), dead_letters_of(topic)} & {*owned.values()}:
+            refused[topic] = f"{min(beside_it)} is read already, and would be the topic of its signals or dead letters"
         elif used := [name for name in needed if name in owned]:
             refused[topic] = f"its name {used[0]} is that of {owned[used[0]]}"
         elif len(recorded) + len(names) >= MOST_TOPICS:

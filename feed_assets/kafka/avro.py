@@ -67,7 +67,14 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     # but its Python reader raises RecursionError.
     reader = _SLOW if is_deep else _FAST
     memory = memory_per_byte(declared, named)
-    return Schema(declared, marked, reader.schemaless_reader, memory, is_wrapped, {})
+    return Schema(
+        declared,
+        marked,
+        reader.schemaless_reader,
+        memory_per_byte=memory,
+        is_wrapped=is_wrapped,
+        layouts={},
+    )
 
 
 def define(text: str, named: dict[str, Any]) -> None:

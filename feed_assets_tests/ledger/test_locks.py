@@ -37,7 +37,7 @@ def test_role_without_table_rights_cannot_block_a_writer(postgresql_ledger, stra
         with pytest.raises(InsufficientPrivilege), stranger.transaction():
             stranger.execute(f'LOCK TABLE "{table}" IN ACCESS SHARE MODE')
     stranger.execute("BEGIN")
-    stranger.execute(f"PREPARE statement AS DELETE FROM {log_lock.name}")  # PostgreSQL checks rights at EXECUTE alone.
+    stranger.execute("PREPARE statement AS DELETE FROM log_lock")  # PostgreSQL checks rights at EXECUTE alone.
     with postgresql_ledger.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
         connection.exec_driver_sql(LOCK)
