@@ -7,11 +7,12 @@ The connector has no state besides files and signals.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from confluent_kafka import Consumer, TopicPartition
 
 from feed_assets.core.chunks import key_of
-from feed_assets.core.errors import LogTrimmed
+from feed_assets.core.errors import LogTrimmed, SignalsLost
 from feed_assets.core.topics import Topic, signals_of
 from feed_assets.kafka import chunk_files, signal_message, signals
 from feed_assets.kafka.clients import SECONDS, translated
@@ -104,15 +105,23 @@ class PartitionReader:
             low, high = reader.get_watermark_offsets(TopicPartition(name, number), timeout=SECONDS)
         signal = signals.last(reader, name, number)
         if signal is None:
-            # A topic that was recreated may have more partitions than before, which have no signals yet.
-            first = signals.last(reader, name, 0) if number else None
-            if first is not None and first.topic_id != self._signals.topic_id:
-                raise _another(PartitionOfTopic(name, 0), first.next_offset)
+            self._refuse_recreated(reader)
             return low
         refuse_another(self.place, signal, self._signals.topic_id, high)
         if signal.next_offset < low:
             raise trimmed(self.place, signal.next_offset, low, high)
         return signal.next_offset
+
+    def _refuse_recreated(self, reader: Consumer) -> None:
+        """Raise LogTrimmed if partition 0 has signals of a deleted topic.
+
+        A topic that was recreated may have more partitions than before, and these have no signals yet.
+        """
+        first = None
+        with suppress(SignalsLost):  # A signal of somebody else stops partition 0 alone.
+            first = signals.last(reader, self.place.topic, 0)
+        if first is not None and first.topic_id != self._signals.topic_id:
+            raise _another(PartitionOfTopic(self.place.topic, 0), first.next_offset)
 
     def _write(self, kept: Kept) -> Signal:
         self._chunking.on_step("signal")

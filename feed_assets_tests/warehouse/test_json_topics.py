@@ -361,7 +361,7 @@ class DebeziumJsonStream(Stream):
 
 
 def test_changes_of_debezium_in_json_become_the_table_they_tell(loader):
-    random, stream = Random(5), DebeziumJsonStream(loader.place.board, f"orders.{id(loader)}")  # noqa: S311
+    random, stream = Random(5), DebeziumJsonStream(loader.place.board, f"changes.{id(loader)}")  # noqa: S311
     expected = dict[int, tuple[Any, ...]]()
     for number in range(60):
         id_, cents = random.randrange(9), random.randrange(-999, 999)
