@@ -59,6 +59,11 @@ def has_one_text(kind: str) -> bool:
     return spelled(kind) in ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
 
 
+def has_order(kind: str) -> bool:
+    """Return whether a type can order the rows of a key: a whole number, a decimal, a date or a timestamp."""
+    return decimal_digits(kind) is not None or spelled(kind) not in ("string", "boolean", "float", "double")
+
+
 def _avro_type(name: str, kind: str) -> Any:
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
         raise ValueError(f"column {name!r}: expected letters, digits and '_' in the names of a topic's columns")

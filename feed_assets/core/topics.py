@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from feed_assets.core.chunks import CSV, PACKED_CSV, PARQUET
+from feed_assets.core.message_words import with_article
 from feed_assets.core.schemas import column_types
-from feed_assets.core.topic_columns import has_one_text, record_schema
+from feed_assets.core.topic_columns import has_one_text, has_order, record_schema
 
 OPERATIONS = ("create", "update", "delete", "refresh")
 """The types of messages. Source: the S3 Spolt of "Streaming Messages from Kafka into Redshift" (Yelp, 2016)."""
@@ -69,6 +70,8 @@ def _mask(value: Mapping[str, Mask]) -> Mapping[str, Mask]:
     if nested := [each for each in names if "." in each]:
         column = nested[0].partition(".")[0]
         raise ValueError(f"{nested[0]} is a field in a column, expected a whole column: mask {column!r}")
+    if odd := [each for each in names if each.strip() != each or OPTIONAL in each]:
+        raise ValueError(f"{odd[0]!r} is no name of a column: expected it without blanks, and one {OPTIONAL} at most")
     if len({*names}) < len(names) or {"", "_operation", "_offset"} & {*names}:
         raise ValueError("expected different names of columns, without _operation and _offset, which chunks add")
     return value
@@ -162,9 +165,14 @@ class Topic(BaseModel):
             )
         if self.newest_by in self.masks:
             raise ValueError(f"newest_by is {self.newest_by}, which is masked and has no order: expected another field")
-        names = [name for name, _ in column_types(self.columns)] if self.columns else []
-        if self.newest_by and names and self.newest_by not in names:
-            raise ValueError(f"newest_by is {self.newest_by}: expected a column of schema, one of {', '.join(names)}")
+        kinds = dict(column_types(self.columns)) if self.columns else {}
+        if self.newest_by and kinds and self.newest_by not in kinds:
+            raise ValueError(f"newest_by is {self.newest_by}: expected a column of schema, one of {', '.join(kinds)}")
+        if self.newest_by and kinds and not has_order(kinds[self.newest_by]):
+            raise ValueError(
+                f"newest_by is {self.newest_by}, which is {with_article(kinds[self.newest_by])}: expected a whole "
+                "number, a decimal, a date or a timestamp"
+            )
 
     @property
     def masks(self) -> dict[str, Mask]:

@@ -55,6 +55,11 @@ _MAY_BE_OVER = (
     duckdb.ConnectionException,
 )
 
+_NAME_IN_USE = (
+    f"Names that differ only in case are one name here. If it is not the table of another topic: {IS_ANOTHERS}"
+)
+"""Advice if a table has the name of a new one: DuckDB ignores case."""
+
 
 class DuckDB(Engine):
     """A file of DuckDB, which one process at a time can open. It is opened and closed for each transaction."""
@@ -260,7 +265,7 @@ def translated(path: Path | None = None) -> Generator[None]:
         kind = WarehouseBusy if _LOCKED in message else WarehouseUnavailable
         raise kind(f"DuckDB cannot do it now: {message}. {_advice(message, path)}") from error
     except duckdb.Error as error:
-        message, advice = " ".join(str(error).split()), f". {IS_ANOTHERS}" if "already exists" in str(error) else ""
+        message, advice = " ".join(str(error).split()), f". {_NAME_IN_USE}" if "already exists" in str(error) else ""
         raise LoadFailed(f"DuckDB refuses: {message}{advice}") from error
 
 

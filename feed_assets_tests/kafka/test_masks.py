@@ -208,6 +208,8 @@ def test_an_optional_mask_holds_where_a_schema_has_the_column():
         ({"mask": {"id?": "last4"}}, "mask of the key field id is 'last4', expected 'hash'"),
         ({"mask": {"home.city": "hash"}}, "home.city is a field in a column, expected a whole column: mask 'home'"),
         ({"mask": {"a": "hash", "a?": "null"}}, "expected different names of columns"),
+        ({"mask": {"email??": "hash"}}, r"'email\?' is no name of a column: expected it without blanks"),
+        ({"mask": {"email ": "hash"}}, "'email ' is no name of a column"),
         ({"mask": {"_offset": "hash"}}, "expected different names of columns"),
         ({"mask": {"a": "sha1"}}, "mask"),
         (

@@ -308,6 +308,10 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
             {"values": "json", "schema": "id int, at bigint", "newest_by": "on"},
             "newest_by is on: expected a column of schema, one of id, at",
         ),
+        (
+            {"values": "json", "schema": "id int, at double", "newest_by": "at"},
+            "newest_by is at, which is a double: expected a whole number, a decimal, a date or a timestamp",
+        ),
     ],
 )
 def test_declarations_of_formats_are_checked(options, error):
