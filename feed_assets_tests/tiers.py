@@ -190,6 +190,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_gates.py",
         "orchestration/test_history.py",
         "orchestration/test_increment_machine.py",
+        "orchestration/test_increments.py",
         "orchestration/test_joint_runs.py::test_a_run_with_an_invalid_range_holds_up_no_partition",
         "orchestration/test_late_policies.py",
         "orchestration/test_marks_stay.py",
@@ -205,6 +206,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_scale.py",
         "orchestration/test_spreading.py::test_our_refusal_ends_with_good_data_and_foreign_checks_stay",
         "orchestration/test_spreading.py::test_marking_killed_after_any_transaction_is_finished_by_the_next",
+        "orchestration/test_second_story.py",
         "orchestration/test_status_at_scale.py",
         "orchestration/test_vanished.py",
         "orchestration/test_what_yaml_refuses.py",
@@ -354,7 +356,6 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "cli/test_build.py::test_build_repeats_a_failed_partition_by_its_ui_key_and_records_the_person",
         "cli/test_run.py::test_a_failed_run_is_retried_later_and_explain_keeps_its_error",
         "cli/test_run.py::test_explain_names_ready_and_waiting_partitions_and_run_builds_the_ready_ones",
-        "test_tutorials.py::test_a_tutorial_does_what_it_says[tutorial]",
     ),
     "feeds are on S3, and the ledger on PostgreSQL": (
         "feeds/test_blackboard.py",

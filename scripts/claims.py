@@ -1,10 +1,10 @@
-"""Write docs/claims.md: each promise of the pages, the test that fails if it is false, and the mutation that showed so.
+"""Write docs/claims.md: promises of the pages, the test that fails if it is false, and the mutation that showed so.
 
 Usage: .venv/bin/python scripts/claims.py [--sentences PAGE… | --mutate [WORD…]]
 
 Without options it writes the page from scripts/claims.toml. `--sentences` prints the sentences of pages that sound like
-promises. `--mutate` breaks a copy of the code by each mutation (of the tests whose names contain a word), and runs the
-test, which must fail with it and pass without.
+promises. `--mutate` breaks a copy of the code by each mutation (of the tests whose names contain all words), and runs
+the test, which must fail with it and pass without.
 """
 
 import os
@@ -33,7 +33,7 @@ PROMISING = re.compile(
 )
 _HEAD = """# Promises and their tests
 
-Each promise of the pages, with the test that fails if it is false. The mutation says how the code was broken to see
+Promises of the pages, each with the test that fails if it is false. The mutation says how the code was broken to see
 that test fail. `scripts/claims.toml` has the rows, and each mutation as a replacement of text. A test holds that each
 sentence is still on its page, and that each test exists.
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from feed_assets.core.topic_patterns import TopicPattern, identifier_of
+from feed_assets.core.topic_patterns import TopicPattern, identifier_of, table_in
 from feed_assets.core.topics import Topic, TopicHistory, history_of
 from feed_assets.settings import settings
 
@@ -37,6 +37,7 @@ def _declared(graph: "Graph") -> tuple[dict[str, Topic], dict[str, str]]:
     Assets of a pattern are left out: the ledger has their topics.
     """
     from feed_assets.orchestration.declare.declarations import EventTable
+    from feed_assets.orchestration.declare.warehouse_tables import table_names
 
     declared, by_pattern = dict[str, Topic](), set[str]()
     owners = {(name := "/".join(key.path)): f"the asset {name}" for key in graph.assets.get_all_asset_keys()}
@@ -49,6 +50,8 @@ def _declared(graph: "Graph") -> tuple[dict[str, Topic], dict[str, str]]:
         if isinstance(table, EventTable) and table.topic:
             declared[table.table_name] = table.topic
             owners[identifier_of(table.table_name)] = table.table_name
+        if isinstance(table, EventTable) and (loaded := table.loaded):
+            owners |= {table_in(loaded.warehouse, name): f"the asset {feed}" for name in table_names(loaded)}
     return declared, {name: owner for name, owner in owners.items() if name not in by_pattern}
 
 

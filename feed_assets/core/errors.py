@@ -189,7 +189,7 @@ class SignalRefused(FeedAssetsError):
 
 
 class SchemaRefused(FeedAssetsError):
-    """The registry refuses a schema of ours under a subject, because other schemas are there or rights are missing."""
+    """The registry refuses the connector's schema under a subject: other schemas are there, or a right is missing."""
 
 
 class LetterLeft(FeedAssetsError):

@@ -56,7 +56,7 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
 
 def has_one_text(kind: str) -> bool:
     """Return whether equal values of a type always have the same text, unlike the decimals 1.5 and 1.50."""
-    return spelled(kind) in ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+    return spelled(kind) in ("string", "boolean", "tinyint", "smallint", "int", "bigint")
 
 
 def has_order(kind: str) -> bool:

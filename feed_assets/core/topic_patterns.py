@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import check_feed, check_version
-from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, history_of, signals_of
+from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, history_of, signals_of, versions_of
 
 MOST_TOPICS = 1_000
 """The most topics of one pattern. Each is an asset with a sensor, and has two topics beside it."""
@@ -90,10 +90,18 @@ def identifier_of(topic: str) -> str:
 
 
 def names_of(pattern: TopicPattern, topic: str) -> list[str]:
-    """Return all names that a matching topic needs in a code location: of its tables, and of its event source."""
+    """Return all names that a matching topic needs: of assets, of its event source, and of tables in warehouses."""
     table = pattern.table_of(topic)
-    histories = [f"{each}/{history_of(f'{table}')}" for each in pattern.histories]
-    return [identifier_of(topic), f"{table}", *(f"{each}/{table}" for each in pattern.warehouses), *histories]
+    assets = [f"{each}/{table}" for each in pattern.warehouses]
+    assets += [f"{each}/{history_of(f'{table}')}" for each in pattern.histories]
+    tables = [table_in(each, topic) for each in pattern.warehouses]
+    tables += [table_in(each, name) for each in pattern.histories for name in (history_of(topic), versions_of(topic))]
+    return [identifier_of(topic), f"{table}", *assets, *tables]
+
+
+def table_in(warehouse: str, name: str) -> str:
+    """Return what names a table or view in a warehouse among all names in use."""
+    return f"table {name} in {warehouse}"
 
 
 def new_topics(

@@ -139,7 +139,7 @@ class Topic(BaseModel):
             wrong := [name for name, kind in column_types(self.columns) if self._has_texts(name, kind)]
         ):
             raise ValueError(
-                f"mask of the key field {wrong[0]}: expected the type of a text, a whole number, a date or a boolean, "
+                f"mask of the key field {wrong[0]}: expected the type of a text, a whole number or a boolean, "
                 "because equal values of others may have different texts, and so different hashes"
             )
         declared = {*self.key, *(name for name, _ in column_types(self.columns))} if self.columns else None

@@ -143,14 +143,13 @@ def record_of(schema: Schema) -> Mapping[str, Any] | None:
     return cast(Mapping[str, Any], non_null[0]) if is_record else None
 
 
-def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
-    """Return the datum after the head, and the number of bytes after the datum. Bad bytes may raise any exception.
+def most_bytes(schema: Schema) -> int:
+    """Return the most bytes of a key or value with this schema. More might take more memory than MESSAGE_BYTES."""
+    return MESSAGE_BYTES // (schema.memory_per_byte or 1)
 
-    Raise ValueError for a message that might take more than MESSAGE_BYTES of memory, before it is decoded.
-    """
-    if len(data) * schema.memory_per_byte > MESSAGE_BYTES:
-        most = MESSAGE_BYTES // schema.memory_per_byte
-        raise ValueError(f"its arrays may take too much memory: found {len(data):,} bytes, expected at most {most:,}")
+
+def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
+    """Return the datum after the head, and the number of bytes after the datum. Bad bytes may raise any exception."""
     stream = BytesIO(data)
     stream.seek(HEAD.size)
     datum = schema.read(stream, schema.form, None)

@@ -15,6 +15,9 @@ _SMALL_DICT, _FIELD, _ITEM, _KEY = 184, 64, 8, 100
 
 _SMALL = 5
 
+_LOGICAL = 104
+"""Bytes of a value of a logical type, such as a decimal or a timestamp."""
+
 
 class _Cost(NamedTuple):
     """The memory of a value without its repeated and optional parts, and the fewest bytes that encode it."""
@@ -28,7 +31,7 @@ _PLAIN = {
     "boolean": _Cost(0, 1),
     "double": _Cost(24, 8),
     "float": _Cost(24, 4),
-    **dict.fromkeys(("int", "long", "string", "bytes"), _Cost(16, 1)),
+    **dict.fromkeys(("int", "long", "string", "bytes"), _Cost(32, 1)),
 }
 
 
@@ -52,6 +55,11 @@ class _Memory:
             return self._union(cast(list[Any], schema), is_repeated)
         if isinstance(schema, str):
             return _PLAIN.get(schema) or self._of_name(schema, self._named[schema], is_repeated)
+        if "fields" in schema:
+            return self._of_name(schema["name"], schema, is_repeated)
+        return self._unnamed(schema, is_repeated)
+
+    def _unnamed(self, schema: Mapping[str, Any], is_repeated: bool) -> _Cost:
         kind: Any = schema["type"]
         if kind == "array":
             item = self.part(schema["items"], is_repeated=True)
@@ -61,13 +69,10 @@ class _Memory:
             value = self.part(schema["values"], is_repeated=True)
             self._count(_Cost(value.memory + _KEY, value.size + 1))
             return _Cost(_FIELD, 1)
-        if kind == "fixed":
-            return _Cost(33 + schema["size"], schema["size"])
-        if kind == "enum":
-            return _Cost(0, 1)
-        if "fields" in schema:
-            return self._of_name(schema["name"], schema, is_repeated)
-        return self.part(kind, is_repeated=is_repeated)
+        if kind in ("fixed", "enum"):
+            return _Cost(_LOGICAL + schema["size"], schema["size"]) if kind == "fixed" else _Cost(0, 1)
+        part = self.part(kind, is_repeated=is_repeated)
+        return part._replace(memory=_LOGICAL) if "logicalType" in schema else part
 
     def _union(self, branches: list[Any], is_repeated: bool) -> _Cost:
         """Return the part of a union: its number, and the largest branch that takes no bytes beside it."""

@@ -12,7 +12,7 @@ from math import inf
 from confluent_kafka import Consumer
 
 from feed_assets.core.chunks import OffsetRange
-from feed_assets.core.errors import ChunkDiffers, LogTrimmed, SignalRefused, SignalsLost
+from feed_assets.core.errors import ChunkDiffers, LogTrimmed, SchemaRefused, SignalRefused, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import companion_topics, spark_job, topic_reader
 from feed_assets.kafka.clients import translated
@@ -30,7 +30,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 
     Each partition's last chunk ends at the partition's present end. Raise KafkaUnavailable, NoTopic, FencedOff and
     Spark's errors. If a person must act on a partition, finish the other partitions first, and then raise LogTrimmed,
-    SignalsLost or SignalRefused.
+    SignalsLost, SchemaRefused or SignalRefused.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
@@ -55,7 +55,7 @@ class _Lag:
         self._chunking, self._reader, self._name, self._topic = chunking, reader, name, topic
         self._ends, self._about = ends, about
         self.signalled = list[Signal]()
-        self.aside = dict[int, LogTrimmed | SignalsLost | SignalRefused]()
+        self.aside = dict[int, LogTrimmed | SignalsLost | SchemaRefused | SignalRefused]()
         """Errors on which a person must act, by partition."""
 
     def by_executors(
@@ -118,7 +118,7 @@ class _Lag:
         """Keep a partition's signals. Set the partition aside if the broker refuses one, or the topic was recreated."""
         try:
             self.signalled += signals
-        except (LogTrimmed, SignalRefused) as error:
+        except (LogTrimmed, SchemaRefused, SignalRefused) as error:
             self.aside[number] = error
 
     def opened(self) -> dict[int, PartitionReader]:

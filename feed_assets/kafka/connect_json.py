@@ -28,7 +28,11 @@ def payload_of(value: Any) -> Any:
     """
     both = cast(dict[str, Any], value) if isinstance(value, dict) else {}
     schema = both.get("schema")
-    if both.keys() != {"schema", "payload"} or not isinstance(schema, dict) or "type" not in schema:
+    if both.keys() != {"schema", "payload"}:
+        return cast(Any, value)
+    if schema is None and isinstance(both["payload"], dict):
+        return cast(Any, both["payload"])  # Data without a schema.
+    if not isinstance(schema, dict) or "type" not in schema:
         return cast(Any, value)
     return _converted(both["payload"], cast(dict[str, Any], schema), _LEVELS)
 
@@ -39,7 +43,8 @@ def _converted(value: Any, schema: Mapping[str, Any], levels: int) -> Any:
         try:
             return read(value, schema)
         except (ValueError, TypeError, LookupError, OverflowError) as error:
-            reason = f"the field {brief(schema.get('field'))} is not a value of its type {schema['name']}"
+            place = f"the field {brief(schema['field'])}" if "field" in schema else "the value"
+            reason = f"{place} is not a value of its type {schema['name']}"
             raise Poison(reason, "a field is not a value of its type in the schema") from error
     if schema.get("type") != "struct" or not isinstance(value, dict) or not levels:
         return cast(Any, value)

@@ -4,6 +4,7 @@ The value of such an event is an envelope: a record with `op`, `before` and `aft
 the envelope needs none of this: its values are plain rows.
 """
 
+from base64 import b64encode
 from collections.abc import Mapping
 from reprlib import repr as brief
 from typing import Any, cast
@@ -14,8 +15,9 @@ from feed_assets.kafka.registry_schemas import Poison
 OPERATIONS = {"c": "create", "r": "refresh", "u": "update", "d": "delete"}
 """Types of messages by Debezium's `op`. It is `r` for a row that a snapshot has read."""
 
-_UNKNOWN = "__debezium_unavailable_value"
-"""The text that stands for an unchanged long value, which PostgreSQL did not send."""
+_TEXT = "__debezium_unavailable_value"
+_UNKNOWN = (_TEXT, _TEXT.encode(), b64encode(_TEXT.encode()).decode(), _TEXT.encode().hex())
+"""What stands for an unchanged long value, which PostgreSQL did not send: of a text, and of bytes in each form."""
 
 
 def row_type(schema: avro.Schema) -> Mapping[str, Any] | None:
@@ -47,9 +49,12 @@ def change(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         reason = f"the field {part} of a {operation} is {{}}: expected a row"
         raise Poison(reason.format(brief(row)), reason.format("none"))
     row = cast(dict[str, Any], row)
-    if part == "after" and (absent := [name for name, cell in row.items() if cell in (_UNKNOWN, _UNKNOWN.encode())]):
-        raise Poison.plain(
-            f"{absent[0]} is a long value that was not sent, because it did not change: expected whole rows. "
-            "Set REPLICA IDENTITY FULL for the table."
-        )
+    if part == "after" and (absent := [name for name, cell in row.items() if _is_unknown(cell)]):
+        reason = "{} is a long value that was not sent, because it did not change: expected whole rows. "
+        advice = "Set REPLICA IDENTITY FULL for the table."
+        raise Poison(reason.format(absent[0]) + advice, reason.format("a field") + advice)
     return operation, row
+
+
+def _is_unknown(cell: object) -> bool:
+    return isinstance(cell, str | bytes) and cell in _UNKNOWN

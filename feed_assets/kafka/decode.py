@@ -20,7 +20,7 @@ _OPERATIONS = {**{each: each for each in OPERATIONS}, **debezium.OPERATIONS, "tr
 """Operations by their words in messages. `true` and `false` are those of Debezium's field `__deleted`."""
 
 _GREATEST_ID = 2**31 - 1
-_MOST_READERS = 100
+_MOST_READERS = 20
 
 
 class _Layout(NamedTuple):
@@ -60,12 +60,13 @@ class Decoder:
         data = message.value or b""
         if self._topic.values == "avro":
             schema_id, envelope = record(data, "value", self._schemas)
+            layout = self._layout(schema_id)
             operation, value = self._change(message, envelope)
         else:
             reader = self._json or self._json_reader(data)
             operation, fields = self._change(message, object_of(data))
             schema_id, value = reader.schema_id, reader.row(fields)
-        layout = self._layout(schema_id)
+            layout = self._layout(schema_id)
         if self._topic.is_debezium:
             _check_fields(value, layout.fields)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
@@ -202,6 +203,11 @@ def _head(data: bytes, part: str, form: str) -> int:
 def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     schema_id = _head(data, part, "Avro")
     schema = schemas.get(schema_id)
+    if len(data) > (most := avro.most_bytes(schema)):
+        raise Poison.plain(
+            f"the {part} has {len(data):,} bytes of schema {schema_id}, whose arrays may then take too much memory: "
+            f"expected at most {most:,}"
+        )
     try:
         datum, remaining = avro.decoded(data, schema)
     except Exception as error:  # The library may raise any exception for bad bytes.

@@ -5,7 +5,7 @@ Source: JSON Schema, drafts 4 to 2020-12. The columns are the properties of the 
 
 from typing import Any, cast
 
-from feed_assets.kafka.schema_limits import InvalidSchema, check_most, loaded
+from feed_assets.kafka.schema_limits import NAME_CHARACTERS, InvalidSchema, check_most, loaded
 
 _PLAIN = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
 _TIMES = {"date": "date", "date-time": "timestamp"}
@@ -26,6 +26,7 @@ def columns_of(text: str) -> list[tuple[str, str]]:
         raise InvalidSchema("it has no properties: expected the schema of an object")
     declared: dict[str, Any] = {**properties}
     check_most(len(declared), _MOST_COLUMNS, "properties")
+    check_most(max(map(len, declared), default=0), NAME_CHARACTERS, "characters of a property's name")
     return [(name, _kind(name, each, schema)) for name, each in declared.items()]
 
 
@@ -47,7 +48,7 @@ def _types(declared: Any, schema: Any) -> list[tuple[str, str]]:
         definitions = [_followed(each, schema) for each in branches]
         return [(str(each.get("type")), str(each.get("format"))) for each in definitions]
     types = _items(definition.get("type")) or [definition.get("type")]
-    return [(str(each), str(definition.get("format"))) for each in types]
+    return [("without a type" if each is None else str(each), str(definition.get("format"))) for each in types]
 
 
 def _items(value: object) -> list[Any]:
@@ -64,5 +65,5 @@ def _followed(definition: Any, schema: Any) -> dict[str, Any]:
         for part in str(fields["$ref"]).removeprefix("#/").split("/"):
             definition = cast(dict[str, Any], definition).get(part) if isinstance(definition, dict) else None
     if not isinstance(definition, dict) or "$ref" in definition:
-        raise InvalidSchema("it refers to a definition that it has not: expected `#/…` of the same schema")
+        raise InvalidSchema("it refers to another schema, or is no object: expected `#/…` of the same schema")
     return cast(dict[str, Any], definition)

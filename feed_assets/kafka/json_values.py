@@ -80,14 +80,19 @@ class JsonValues:
 
 
 def object_of(data: bytes) -> Mapping[str, Any]:
-    """Return the object in a message's value: of Kafka Connect the payload. Raise Poison for another value.
-
-    A value may begin with the head of a registry's serializer of JSON: a NUL and four bytes of schema id.
-    """
-    value = payload_of(parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, "value"))
+    """Return the object in a message's value. Raise Poison for another value."""
+    value = value_of(data, "value")
     if not isinstance(value, dict):
         raise Poison.plain(f"the value is {_kind_of(value)}: expected a JSON object")
     return cast(dict[str, Any], value)
+
+
+def value_of(data: bytes, part: str) -> Any:
+    """Return the JSON value of a message's key or value: of Kafka Connect the payload. Raise Poison if it is no JSON.
+
+    It may begin with the head of a registry's serializer of JSON: a NUL and four bytes of schema id.
+    """
+    return payload_of(parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, part))
 
 
 def parsed(data: bytes, part: str) -> Any:

@@ -25,12 +25,14 @@ HIDDEN = "****"
 _LAST, _LEAST = 4, 8
 """A shorter text has no visible characters, so at least half of each text is hidden."""
 
-_ONE_TEXT = {
-    *((kind, None) for kind in ("null", "string", "int", "long", "boolean", "enum")),
-    ("string", "uuid"),
-    ("int", "date"),
+_ONE_TEXT = {"null", "string", "int", "long", "boolean", "enum"}
+"""Types whose equal values have equal texts in each format of keys, and in wider types."""
+
+_TIMES = {
+    *("date", "time-millis", "time-micros", "timestamp-millis", "timestamp-micros"),
+    *("local-timestamp-millis", "local-timestamp-micros"),
 }
-"""Types and logical types whose equal values have equal texts in each format of keys, and in wider types."""
+"""Logical types of numbers that have other texts than the number."""
 
 _TYPES: Mapping[Mask, str] = {"hash": "string", "last4": "string"}
 
@@ -102,7 +104,7 @@ def masks_of(record: Mapping[str, Any], topic: Topic, place: str) -> dict[str, M
     if name := _of_several_texts(record, topic):
         raise Poison.plain(
             f"{place} has the masked key field {name}, of a type whose equal values may have different texts and so "
-            "different hashes: expected a text, a whole number, a date or a boolean"
+            "different hashes: expected a text, a whole number or a boolean"
         )
     return masks
 
@@ -115,7 +117,7 @@ def _of_several_texts(record: Mapping[str, Any], topic: Topic) -> str | None:
     for name, declared in types.items():
         for kind in branches(declared):
             definition = cast(dict[str, Any], kind) if isinstance(kind, dict) else {"type": kind}
-            if (definition["type"], definition.get("logicalType")) not in _ONE_TEXT:
+            if str(definition["type"]) not in _ONE_TEXT or str(definition.get("logicalType")) in _TIMES:
                 return name
     return None
 

@@ -116,9 +116,9 @@ class ChunkWriter:
         return self._cutter.changes + self._slow
 
     def take(self, message: Message) -> Iterator[Kept]:
-        """Take a message, and yield the chunks that it ends.
+        """Take a message, and yield the chunks that it ends. The caller must read the iterator to its end.
 
-        A chunk's file is written only when the caller takes the chunk from the iterator.
+        A chunk's file is written only when the caller takes the chunk from the iterator. Raise SchemaRefused.
         """
         began = thread_time()
         decoded = self._decode(message)
@@ -126,7 +126,7 @@ class ChunkWriter:
         length = _length_of(decoded)
         if thread_time() - began >= SLOW_SECONDS or (length > _LONG and length > _MUCH_LONGER * message.size):
             self._slow += 1
-        return map(self._keep, chunks)
+        yield from map(self._keep, chunks)
 
     def reach(self, offset: int) -> Iterator[Kept]:
         """Yield the chunks that end at or before an offset.

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from feed_assets.kafka import json_values
-from feed_assets.kafka.connect_json import payload_of
 from feed_assets.kafka.registry_schemas import Poison
 
 _NO_UUID = "the key is not the text of a UUID"
@@ -52,5 +51,5 @@ _READERS: Mapping[str, Callable[[bytes], Any]] = {
     "int": _number(">i", "an int"),
     "long": _number(">q", "a long"),
     "uuid": _uuid,
-    "json": lambda data: payload_of(json_values.parsed(data, "key")),
+    "json": lambda data: json_values.value_of(data, "key"),
 }

@@ -32,10 +32,16 @@ _NO_REFERENCE = frozenset({40401, 40402})
 _REFUSED_KEPT = 1000
 """The most unusable schemas that are remembered. Without a limit, messages with random ids would fill the memory."""
 
+_MOST_CHARACTERS = 900_000
+"""The most characters of a schema that we register. A registry stores it in a message of up to 1 MB."""
+
 _KNOWN_CHARACTERS = 4 << 20
 """The most characters of all schemas in memory. Parsed, they take about 25 times as many bytes."""
 
 T = TypeVar("T")
+
+_AVRO, _JSON = "AVRO", "JSON"
+"""The registry's names of forms of schemas."""
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
@@ -72,8 +78,8 @@ class Schemas:
         self._length = 0
         self.lookups = 0
         """The number of ids that were requested so far."""
-        self._refused: dict[int, tuple[float, str]] = {}
-        self._json_columns: dict[int, list[tuple[str, str]]] = {}
+        self._refused: dict[tuple[int, str], tuple[float, str]] = {}
+        """When and why a schema was refused, by its id and the form that was expected."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -82,23 +88,22 @@ class Schemas:
     def get(self, schema_id: int) -> avro.Schema:
         """Return the parsed schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
         if schema_id not in self._known:
-            self._check_refused(schema_id)
-            self._keep(schema_id, self._fetched(schema_id, self._parsed))
+            self._check_refused(schema_id, _AVRO)
+            self._keep(schema_id, self._fetched(schema_id, self._parsed, _AVRO))
         elif next(reversed(self._known)) != schema_id:
             self._known[schema_id] = self._known.pop(schema_id)
         return self._known[schema_id][0]
 
     def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
-        """Return the columns of a JSON Schema, by its id. Raise Poison if it is unusable, and KafkaUnavailable."""
-        if schema_id not in self._json_columns:
-            self._check_refused(schema_id)
-            if len(self._json_columns) >= _REFUSED_KEPT:
-                del self._json_columns[next(iter(self._json_columns))]
-            self._json_columns[schema_id] = self._fetched(schema_id, _columns_of)
-        return self._json_columns[schema_id]
+        """Return the columns of a JSON Schema, by its id, which is requested each time.
 
-    def _check_refused(self, schema_id: int) -> None:
-        since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
+        Raise Poison if it is unusable, and KafkaUnavailable.
+        """
+        self._check_refused(schema_id, _JSON)
+        return self._fetched(schema_id, _columns_of, _JSON)
+
+    def _check_refused(self, schema_id: int, form: str) -> None:
+        since, reason = self._refused.get((schema_id, form), (-_REFUSED_SECONDS, ""))
         if monotonic() < since + _REFUSED_SECONDS:
             raise Poison.plain(reason)
 
@@ -123,13 +128,13 @@ class Schemas:
         """
         with self._translated(f"register {subject}"):
             try:
-                return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+                return self._client.register_schema(subject, Schema(json.dumps(schema), _AVRO))
             except SchemaRegistryError as error:
                 if error.http_status_code not in _SUBJECT_REFUSED:
                     raise
                 raise SchemaRefused(
                     f"the registry refuses our schema under the subject {subject}: {excerpt(str(error))}. Delete "
-                    "the other schemas of this subject, or allow the connector to write it, and start it again."
+                    "the other schemas of this subject, or allow the connector to write it. Then start it again."
                 ) from error
 
     def key_fields(self, topic: str) -> tuple[str, ...]:
@@ -146,7 +151,7 @@ class Schemas:
             raise InvalidName(f"its key schema, {subject} in the registry, is no record: declare `key`")
         return tuple(each["name"] for each in fields["fields"])
 
-    def _fetched(self, schema_id: int, parse: Callable[[Schema], T]) -> T:
+    def _fetched(self, schema_id: int, parse: Callable[[Schema], T], form: str) -> T:
         self.lookups += 1
         try:
             with self._translated(f"look up schema {schema_id}"):
@@ -157,15 +162,15 @@ class Schemas:
             reason = f"schema {schema_id} cannot be read: {error}"
         finally:
             self._client.clear_caches()  # Otherwise the client keeps the text of each schema.
-        self._refused.pop(schema_id, None)
+        self._refused.pop((schema_id, form), None)
         if len(self._refused) >= _REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
-        self._refused[schema_id] = monotonic(), reason
+        self._refused[schema_id, form] = monotonic(), reason
         raise Poison.plain(reason)
 
     def _parsed(self, schema: Schema) -> tuple[avro.Schema, int]:
         """Return a schema, and the length of its text, including the texts of referenced schemas."""
-        if schema.schema_type != "AVRO":
+        if schema.schema_type != _AVRO:
             raise InvalidSchema(f"it is {schema.schema_type}, not AVRO")
         texts, named = dict[_Place, str](), dict[str, Any]()
         self._add_references(schema, texts, {("", 0)})
@@ -216,11 +221,11 @@ class Schemas:
 
 def _columns_of(schema: Schema) -> list[tuple[str, str]]:
     """Return the columns of a JSON Schema. Raise InvalidSchema for another schema, or one that rows cannot have."""
-    if schema.schema_type != "JSON":
+    if schema.schema_type != _JSON:
         raise InvalidSchema(f"it is {schema.schema_type}, not JSON")
     try:
         columns = columns_of(schema.schema_str or "")
-        record_schema(columns)
+        check_most(len(json.dumps(record_schema(columns))), _MOST_CHARACTERS, "characters as an Avro record")
     except ValueError as error:
         raise InvalidSchema(str(error)) from error
     return columns

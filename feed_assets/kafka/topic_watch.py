@@ -127,7 +127,10 @@ class TopicWatch:
                 continue
             try:
                 if other := companion_topics.foreign(self.chunking.admin, name):
-                    refused[name] = f"{other} is a topic of somebody else, as it does not keep its messages for ever"
+                    refused[name] = (
+                        f"{other} exists and removes messages by age or size, so it is not ours: rename a topic, or "
+                        "set its retention.ms and retention.bytes to -1 if it is"
+                    )
                     continue
                 companion_topics.prepare(self.chunking.admin, name)
             except KafkaUnavailable as error:

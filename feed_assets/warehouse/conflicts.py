@@ -9,7 +9,7 @@ from feed_assets.core.topics import Conflicts
 from feed_assets.warehouse import message_history, statements
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_state import TopicState
-from feed_assets.warehouse.migrations import loosened, migrate, places, projected
+from feed_assets.warehouse.migrations import SetComment, loosened, migrate, places, projected
 from feed_assets.warehouse.order_column import check_first, check_same
 from feed_assets.warehouse.shapes import Shape, widens
 
@@ -106,7 +106,8 @@ def _changed(engine: Engine, table: str, state: TopicState, schema_id: int | Non
     places(merged, shape)
     _check(engine, table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
-    if altered or _view(engine, table, state.shape) != _view(engine, table, merged):  # A view stands in the way.
+    is_in_the_way = any(not isinstance(step, SetComment) for step in steps)
+    if is_in_the_way or _view(engine, table, state.shape) != _view(engine, table, merged):
         altered = [*_dropped_view(engine, table, merged), *altered, *_view(engine, table, merged)]
     _check_copied(engine, len(altered), state.shape, merged)
     after = replace(state, schema_id=max(schema_id, state.schema_id), shape=merged)

@@ -205,7 +205,7 @@ def test_a_topic_whose_signals_would_go_into_somebody_elses_topic_is_not_read(wo
     watch = topic_watch.TopicWatch(open_ledger(settings().ledger), chunking, [pattern], {}, {})
     with closing(chunking.schemas):
         assert not watch.look(0)
-    assert f"{other.name} is a topic of somebody else, as it does not keep" in capsys.readouterr().err
+    assert f"{other.name} exists and removes messages by age or size, so it is not ours" in capsys.readouterr().err
     assert int(companion_topics.config_of(world.admin, other.name)["max.message.bytes"].value) < companion_topics.LEAST
 
 
@@ -395,6 +395,7 @@ def test_topics_of_ours_internal_ones_and_names_in_use_do_not_match():
     pattern = replace(SHOP, warehouses=("main",), histories=("main",))
     _, refused = new_topics(pattern, {"shop.a", "shop.a_history"}, (), {})
     assert refused == {"shop.a_history": "its name main/shop/a_history is that of shop.a"}
+    assert "table shop.a_versions in main is that of" in str(new_topics(pattern, {"shop.a", "shop.a_versions"}, (), {}))
     listed = {f"shop.t{number}" for number in range(topic_patterns.MOST_TOPICS + 1)}
     names, refused = new_topics(SHOP, listed, (), {})
     assert (len(names), len(refused)) == (1_000, 1)

@@ -130,6 +130,8 @@ def test_a_value_with_a_json_schema_has_the_columns_of_its_properties():
     declared = decoded(value, columns=OF_JSON_SCHEMA)
     framed = b"\0" + struct.pack(">I", 7) + value
     assert decoded(framed, values="json_schema", columns=None) == declared
+    null = json.dumps({"schema": None, "payload": json.loads(value)}).encode()
+    assert decoded(null, columns=OF_JSON_SCHEMA) == declared, "Kafka Connect's data without a schema"
     dead = decoded(value, values="json_schema", columns=None)
     assert dead.reason == f"the value begins with byte {ord('{')}: expected the magic byte 0"
 
@@ -138,16 +140,21 @@ def test_a_value_with_a_json_schema_has_the_columns_of_its_properties():
     ("schema", "reason"),
     [
         ("{}", "it has no properties: expected the schema of an object"),
-        ("7", "it refers to a definition that it has not"),
+        ("7", "it refers to another schema, or is no object"),
         ('{"properties": {"a": {"type": "object"}}}', "the property a is object: expected one of integer, number"),
         ('{"properties": {"a": {"type": "null"}}}', "the property a is null: expected one of integer, number"),
         (
             '{"properties": {"a": {"type": ["string", "integer"]}}}',
             "the property a is string, integer: expected one of",
         ),
-        ('{"properties": {"a": true}}', "it refers to a definition that it has not"),
-        ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "it refers to a definition that it has not"),
-        ('{"properties": {"a": {"$ref": "https://example.org"}}}', "it refers to a definition that it has not"),
+        ('{"properties": {"a": {}}}', "the property a is without a type: expected one of"),
+        (
+            json.dumps({"properties": {"n" * 1_025: {}}}),
+            "1,025 characters of a property's name: expected at most 1,024",
+        ),
+        ('{"properties": {"a": true}}', "it refers to another schema, or is no object"),
+        ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "it refers to another schema, or is no object"),
+        ('{"properties": {"a": {"$ref": "https://example.org"}}}', "it refers to another schema, or is no object"),
         (json.dumps({"properties": dict.fromkeys(map(str, range(1_601)))}), "1,601 properties: expected at most 1,600"),
     ],
 )
@@ -258,6 +265,7 @@ def test_a_value_of_a_type_that_only_the_schema_tells(named, value, cell):
         ("json", b'{"id": 7, "more": 1}', "7"),
         ("json", b"7", "7"),
         ("json", connect_json.with_schema({"id": 7}), "7"),
+        ("json", b"\0\0\0\0\7" + b'{"id": 7}', "7"),
     ],
 )
 def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
@@ -349,6 +357,13 @@ def test_a_history_in_json_becomes_the_table_it_tells(loader):
     assert stream.model()
 
 
+@each_case("placeholder", ["__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="])
+def test_a_long_value_that_was_not_sent_is_no_value_in_json(placeholder):
+    change = {"before": None, "after": {"id": 1, "text": placeholder}, "op": "u"}
+    dead = decoded(json.dumps(change).encode(), operation="debezium")
+    assert dead.reason.startswith("text is a long value that was not sent")
+
+
 class DebeziumJsonStream(Stream):
     """A topic of Debezium's envelopes in JSON, with schemas and without. Its rows are those of `Stream`."""
 
@@ -438,7 +453,7 @@ def test_messages_with_a_json_schema_of_a_real_registry_become_chunks(world, reg
 
 
 @pytest.mark.parametrize("subject", ["signals", "rows"])
-def test_another_schema_under_our_subject_stops_its_topic_alone_with_what_to_do(world, registry, subject):
+def test_another_schema_under_our_subject_stops_its_topic_alone_with_what_to_do(world, registry, subject, capfd):
     """The registry refuses an incompatible schema. Others' topics are still read: the error is of a partition."""
     columns = f"id string, {world.name.replace('.', '_')} int"  # A schema that no other test has registered.
     world.settings = world.settings.model_copy(update={"columns": columns})
@@ -454,4 +469,5 @@ def test_another_schema_under_our_subject_stops_its_topic_alone_with_what_to_do(
             error = running.ended_with()
         client.delete_subject(name)
     assert isinstance(error, SchemaRefused)
+    assert f"connector: does not read {world.name}/0: {error}" in capfd.readouterr().err, "its partition is set aside"
     assert f"the registry refuses our schema under the subject {name}: " in str(error)

@@ -144,7 +144,7 @@ def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict
     for each in declarations:
         if not isinstance(each, EventTable) or not each.loaded or each.loaded.warehouse != warehouse:
             continue
-        for name in _names(each.loaded):
+        for name in table_names(each.loaded):
             if (first := table_by_name.setdefault(name, each)).feed != each.feed:
                 names = f"{first.feed} and {each.feed}"
                 raise InvalidDefinition(f"the table of {name} in {warehouse} is declared twice, as {names}.")
@@ -152,7 +152,7 @@ def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict
     return loaded
 
 
-def _names(loaded: LoadedTopic | LoadedDataset) -> list[str]:
+def table_names(loaded: LoadedTopic | LoadedDataset) -> list[str]:
     """Return the names that a table needs in its warehouse. A history has a view, too."""
     if isinstance(loaded, LoadedTopic) and loaded.is_history:
         return [loaded.name, versions_of(loaded.topic)]
