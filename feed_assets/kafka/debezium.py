@@ -17,7 +17,7 @@ OPERATIONS = {"c": "create", "r": "refresh", "u": "update", "d": "delete"}
 
 _TEXT = "__debezium_unavailable_value"
 _UNKNOWN = (_TEXT, _TEXT.encode(), b64encode(_TEXT.encode()).decode(), _TEXT.encode().hex())
-"""What stands for an unchanged long value, which PostgreSQL did not send: of a text, and of bytes in each form."""
+"""Placeholders of an unchanged long value, which PostgreSQL did not send: of a text, and of bytes in each form."""
 
 
 def row_type(schema: avro.Schema) -> Mapping[str, Any] | None:

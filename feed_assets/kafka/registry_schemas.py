@@ -79,7 +79,7 @@ class Schemas:
         self.lookups = 0
         """The number of ids that were requested so far."""
         self._refused: dict[tuple[int, str], tuple[float, str]] = {}
-        """When and why a schema was refused, by its id and the form that was expected."""
+        """Times and reasons of refused schemas, by id and by the form that was expected."""
 
     def close(self) -> None:
         """Close the connection."""
