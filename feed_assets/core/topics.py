@@ -135,21 +135,17 @@ class Topic(BaseModel):
         for name, kind in self.masks.items():
             if name in self.key and kind != "hash":
                 raise ValueError(f"mask of the key field {name} is {kind!r}, expected 'hash': others would merge rows")
-        if self.columns and (
-            wrong := [name for name, kind in column_types(self.columns) if self._has_texts(name, kind)]
-        ):
+        kinds = dict(column_types(self.columns)) if self.columns else {}
+        keys = {*self.key} & self.masks.keys()
+        if wrong := [name for name, kind in kinds.items() if name in keys and not has_one_text(kind)]:
             raise ValueError(
                 f"mask of the key field {wrong[0]}: expected the type of a text, a whole number or a boolean, "
                 "because equal values of others may have different texts, and so different hashes"
             )
-        declared = {*self.key, *(name for name, _ in column_types(self.columns))} if self.columns else None
-        if declared is not None and (unknown := sorted(self.masks.keys() - declared)):
+        declared = {*self.key, *kinds}
+        if kinds and (unknown := sorted(self.masks.keys() - declared)):
             raise ValueError(f"mask of {unknown[0]!r}: expected one of the columns {', '.join(sorted(declared))}")
         return self
-
-    def _has_texts(self, name: str, kind: str) -> bool:
-        """Return whether a column is a masked key field of a type whose equal values may have different texts."""
-        return name in self.key and name in self.masks and not has_one_text(kind)
 
     def _check_order(self) -> None:
         """Raise ValueError for a `newest_by` that cannot order the rows of a key."""

@@ -105,7 +105,8 @@ class PartitionReader:
             low, high = reader.get_watermark_offsets(TopicPartition(name, number), timeout=SECONDS)
         signal = signals.last(reader, name, number)
         if signal is None:
-            self._refuse_recreated(reader)
+            if number:
+                self._refuse_recreated(reader)
             return low
         refuse_another(self.place, signal, self._signals.topic_id, high)
         if signal.next_offset < low:

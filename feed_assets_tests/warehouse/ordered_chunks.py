@@ -1,6 +1,7 @@
 """Random chunks of a topic with `newest_by`, whose keys move between partitions, and an oracle in plain Python."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
@@ -109,3 +110,18 @@ def check_winners(loader: Loader, stream: Stream) -> None:
     deleted = loader.ask(f"SELECT id FROM feed_assets_deleted.{quoted(stream.name)}")
     assert len({*deleted}) == len(deleted), "a deleted key is remembered twice"
     assert not {key for (key,) in deleted} & rows.keys(), "a key is in the table and deleted"
+
+
+def loads_by_chance(stream: Stream, chance: Random) -> Iterator[list[Any]]:
+    """Yield the signals after the first one in loads by chance: those of each partition in their order."""
+    waiting = {number: list[Any]() for number in stream.ends}
+    for each in stream.signals[1:]:
+        waiting[each.signal.partition].append(each)
+    while any(waiting.values()):
+        due = list[Any]()
+        for number in chance.sample([*waiting], chance.randint(1, len(waiting))):
+            count = chance.randint(0, len(waiting[number]))
+            due += waiting[number][:count]
+            waiting[number] = waiting[number][count:]
+        if due:
+            yield due

@@ -18,7 +18,7 @@ from feed_assets_tests.support.kafka_topics import MORE, POISON, World
 from feed_assets_tests.support.warehouse_topics import check, loading_of
 from feed_assets_tests.warehouse.histories import HistoryStream, check_history, history, versions
 from feed_assets_tests.warehouse.lives import killed_at
-from feed_assets_tests.warehouse.ordered_chunks import KINDS, at_field, produce_ordered
+from feed_assets_tests.warehouse.ordered_chunks import KINDS, at_field, loads_by_chance, produce_ordered
 from feed_assets_tests.warehouse.stream import ID, TEXT
 from feed_assets_tests.warehouse.topic_loader import HOLDER
 
@@ -49,18 +49,9 @@ def test_any_order_of_loads_makes_the_history_and_the_versions_of_the_oracle(loa
         for _ in range(5):
             produce_ordered(stream, chance, kind)
         loader.load(stream, stream.signals[0])
-        waiting = {number: [] for number in stream.ends}
-        for each in stream.signals[1:]:
-            waiting[each.signal.partition].append(each)
-        while any(waiting.values()):
-            due = []
-            for number in chance.sample([*waiting], chance.randint(1, len(waiting))):
-                count = chance.randint(0, len(waiting[number]))
-                due += waiting[number][:count]
-                waiting[number] = waiting[number][count:]
-            if due:
-                loader.load(stream, *due)
-                check_history(loader, stream)
+        for due in loads_by_chance(stream, chance):
+            loader.load(stream, *due)
+            check_history(loader, stream)
         assert {number: each.next_offset for number, each in loader.known(stream).positions.items()} == stream.ends
 
 

@@ -17,7 +17,14 @@ from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.warehouse_topics import loading_of
 from feed_assets_tests.support.warehouse_topics import rows as topic_rows
 from feed_assets_tests.warehouse.lives import killed_at
-from feed_assets_tests.warehouse.ordered_chunks import KINDS, OrderedStream, at_field, check_winners, produce_ordered
+from feed_assets_tests.warehouse.ordered_chunks import (
+    KINDS,
+    OrderedStream,
+    at_field,
+    check_winners,
+    loads_by_chance,
+    produce_ordered,
+)
 from feed_assets_tests.warehouse.stream import ID, TEXT
 from feed_assets_tests.warehouse.topic_loader import HOLDER
 
@@ -38,18 +45,9 @@ def test_any_order_of_loads_makes_the_table_of_the_oracle(loader, histories):
         for _ in range(5):
             produce_ordered(stream, chance, kind)
         loader.load(stream, stream.signals[0])
-        waiting = {number: [] for number in stream.ends}
-        for each in stream.signals[1:]:
-            waiting[each.signal.partition].append(each)
-        while any(waiting.values()):
-            due = []
-            for number in chance.sample([*waiting], chance.randint(1, len(waiting))):
-                count = chance.randint(0, len(waiting[number]))
-                due += waiting[number][:count]
-                waiting[number] = waiting[number][count:]
-            if due:
-                loader.load(stream, *due)
-                check_winners(loader, stream)
+        for due in loads_by_chance(stream, chance):
+            loader.load(stream, *due)
+            check_winners(loader, stream)
         assert {number: each.next_offset for number, each in loader.known(stream).positions.items()} == stream.ends
 
 
