@@ -99,9 +99,9 @@ def blackboard_of(home: Path) -> Blackboard:
     return Blackboard.open((home / "blackboard").as_uri())
 
 
-@pytest.mark.parametrize("kills", seeds(10, 100))
+@pytest.mark.parametrize("kills", seeds(10, 100, in_make_test=3))
 @pytest.mark.usefixtures("flushing")
-def test_every_acknowledged_event_is_there_once_however_often_the_receiver_is_killed(home, spool, kills):
+def test_each_acknowledged_event_is_there_once_whenever_the_receiver_is_killed(home, spool, kills):
     port = free_port()
     load, process = Load(partner_of(home, port)), started(home, spool, port)
     process.wait()

@@ -1,6 +1,5 @@
 """Runs that publish nothing: a refused audit, an error, an interrupt."""
 
-import gzip
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -9,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 from obstore import exceptions
-from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRuntimeException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
 from feed_assets.core.attempts import needs_a_change
@@ -21,19 +20,18 @@ from feed_assets.core.errors import (
     InvalidDefinition,
     KafkaUnavailable,
     SparkUnavailable,
-    UnreadableUpdate,
     UpdateChanged,
 )
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.core.source_lines import as_seen_from_here
-from feed_assets.feeds.write import invalidate, publish
+from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import log, runs, updates
 from feed_assets.runs import checks
 from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
-from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, stepping
+from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, REJECTS, stepping
 from feed_assets_tests.support.counted_blackboards import Counting
 from feed_assets_tests.support.each_case import each_case
 
@@ -297,53 +295,6 @@ def of_a_metastore_that_is_down(raw):
 
 def refuse_any(number):
     raise Mistake(f"no {number}")
-
-
-CAUSES = (
-    "1\nConnectException: AccessDenied\nIOException: No space left on device\n"
-    "[PATH_NOT_FOUND] FAILED_READ_FILE ads/shown/v1.0"
-)
-TEXTS_OF_RECORDS = [
-    f'{CAUSES}\nTraceback (most recent call last):\n  File "x"\nfeed_assets.core.errors.{error}: come back later'
-    for error in ("UpdateChanged", "NoSuchError")
-]
-"""Texts with a line of each cause that the product recognizes, last an error of ours, and one that is not ours."""
-
-
-def refusing(text):
-    def refuse(number):
-        raise Mistake(f"{number}: {text!r}")
-
-    return sf.udf(refuse, "int")("id")
-
-
-QUOTING = [
-    (lambda text: sf.lit(text).cast("int"), FunctionWrong),
-    (lambda text: sf.str_to_map(sf.lit(f"{text}=1&{text}=2"), sf.lit("&"), sf.lit("="))["x"], FunctionWrong),
-    (lambda text: sf.to_number(sf.lit(text), sf.lit("999")), IllegalArgumentException),
-    (lambda text: sf.parse_url(sf.lit(f"http://x y/{text}"), sf.lit("HOST")), IllegalArgumentException),
-    (lambda text: sf.raise_error(sf.lit(f"bad: {text}")).cast("int"), SparkRuntimeException),
-    (refusing, FunctionFailed),
-]
-"""Expressions whose error quotes a text, and the error of the run."""
-
-
-@each_case("text", TEXTS_OF_RECORDS)
-def test_no_text_of_a_record_decides_how_a_failed_run_counts(lake, text):
-    lake.drop(ONE)
-    for quoting, kind in QUOTING:
-        with pytest.raises(kind):
-            lake.clean(transform=lambda raw, quoting=quoting: raw.select(quoting(text).alias("id"), "at"))
-        assert lake.bad_ends()[-1][0] == runs.FAILED
-
-
-@each_case("name", ["ConnectException", "AccessDenied", "No space left on device"])
-def test_no_name_of_a_file_decides_how_a_failed_run_counts(lake, name):
-    cut = gzip.compress(b"id,at\n" + b"1,2020-01-01 00:00:00\n" * 9999)[:60]
-    publish(lake.services.board, Partition(RAW, DAY), {f"{name}.csv.gz": cut}, NOW)
-    with pytest.raises(UnreadableUpdate):
-        lake.clean()
-    assert lake.bad_ends()[-1][0] == runs.FAILED
 
 
 @each_case(

@@ -14,13 +14,14 @@ from feed_assets.cli import app
 from feed_assets.core import errors
 from feed_assets.runs import checks
 
+COMMAND = typer.main.get_command(app)
 NAMES = {"": feed_assets, "feed_assets": feed_assets, "checks": checks, "dg": dg}
 """The module of a call, by what stands before its last dot."""
 
 
 def unknown_options(line: str) -> set[str]:
     """Return the options of a command line, without `feed-assets`, that its command does not have."""
-    command, words = typer.main.get_command(app), line.split()
+    command, words = COMMAND, line.split()
     while words and (below := getattr(command, "commands", {}).get(words[0])):
         command, words = below, words[1:]
     options = {option for each in command.params for option in [*each.opts, *each.secondary_opts]}

@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 
 
-def seeds(few: int, all_of_them: int) -> list:
-    """Return parameters for a test that takes a range of seeds."""
+def seeds(few: int, all_of_them: int, in_make_test: int = 0) -> list:
+    """Return parameters for a test that takes a range of seeds. `make test` may run the first ones alone."""
     if one := os.environ.get("FAULT_SEED"):
         return [pytest.param(range(int(one), int(one) + 1), id=f"seed {one}")]
     full = pytest.param(range(all_of_them), id=f"{all_of_them} seeds", marks=pytest.mark.soak)
+    if in_make_test:
+        first = pytest.param(range(in_make_test), id=f"{in_make_test} seeds")
+        return [first, pytest.param(range(in_make_test, few), id=f"seeds {in_make_test} to {few - 1}"), full]
     return [pytest.param(range(few), id=f"{few} seeds"), full]
 
 
