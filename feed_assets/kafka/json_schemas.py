@@ -17,11 +17,40 @@ _MOST_COLUMNS = 1_600
 _REFERENCES = 10
 """The most references, one behind the other, that a property may have."""
 
+_BRANCHES = 16
+"""The most types of a property. Any number of properties may refer to the same definition."""
+
+
+class _Document:
+    """A schema whose references are each followed once, however many properties have them."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def followed(self, definition: Any, most: int = _REFERENCES) -> dict[str, Any]:
+        """Return the definition that `$ref` names in the same schema, or one without it unchanged."""
+        if not isinstance(definition, dict) or most < 0:
+            raise InvalidSchema("it refers to another schema, or is no object: expected `#/…` of the same schema")
+        fields = cast(dict[str, Any], definition)
+        if "$ref" not in fields:
+            return fields
+        reference = str(fields["$ref"])
+        if reference not in self._known:
+            self._known[reference] = self.followed(self._at(reference), most - 1)
+        return self._known[reference]
+
+    def _at(self, reference: str) -> Any:
+        found = self.root
+        for part in reference.removeprefix("#/").split("/"):
+            found = cast(dict[str, Any], found).get(part) if isinstance(found, dict) else None
+        return found
+
 
 def columns_of(text: str) -> list[tuple[str, str]]:
     """Return the columns of a schema's text, with their types as in Spark's DDL. Raise InvalidSchema or ValueError."""
-    schema = loaded(text)
-    properties: Any = _followed(schema, schema).get("properties")
+    schema = _Document(loaded(text))
+    properties: Any = schema.followed(schema.root).get("properties")
     if not isinstance(properties, dict):
         raise InvalidSchema("it has no properties: expected the schema of an object")
     declared: dict[str, Any] = {**properties}
@@ -30,7 +59,7 @@ def columns_of(text: str) -> list[tuple[str, str]]:
     return [(name, _kind(name, each, schema)) for name, each in declared.items()]
 
 
-def _kind(name: str, declared: Any, schema: Any) -> str:
+def _kind(name: str, declared: Any, schema: _Document) -> str:
     """Return the type of a property's column. Null beside a type is left out: every column may be null."""
     types = [each for each in _types(declared, schema) if each[0] != "null"]
     plain = _PLAIN.get(types[0][0]) if len(types) == 1 else None
@@ -40,30 +69,18 @@ def _kind(name: str, declared: Any, schema: Any) -> str:
     return _TIMES.get(types[0][1], plain) if plain == "string" else plain
 
 
-def _types(declared: Any, schema: Any) -> list[tuple[str, str]]:
+def _types(declared: Any, schema: _Document) -> list[tuple[str, str]]:
     """Return type and format of each value that a property may have."""
-    definition = _followed(declared, schema)
+    definition = schema.followed(declared)
     branches = _items(definition.get("oneOf", definition.get("anyOf")))
     if branches:
-        definitions = [_followed(each, schema) for each in branches]
+        check_most(len(branches), _BRANCHES, "types of a property")
+        definitions = [schema.followed(each) for each in branches]
         return [(str(each.get("type")), str(each.get("format"))) for each in definitions]
     types = _items(definition.get("type")) or [definition.get("type")]
+    check_most(len(types), _BRANCHES, "types of a property")
     return [("without a type" if each is None else str(each), str(definition.get("format"))) for each in types]
 
 
 def _items(value: object) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else []
-
-
-def _followed(definition: Any, schema: Any) -> dict[str, Any]:
-    """Return the definition that `$ref` names in the same schema. A definition without it is returned unchanged."""
-    for _ in range(_REFERENCES):
-        fields = cast(dict[str, Any], definition) if isinstance(definition, dict) else None
-        if fields is None or "$ref" not in fields:
-            break
-        definition = schema
-        for part in str(fields["$ref"]).removeprefix("#/").split("/"):
-            definition = cast(dict[str, Any], definition).get(part) if isinstance(definition, dict) else None
-    if not isinstance(definition, dict) or "$ref" in definition:
-        raise InvalidSchema("it refers to another schema, or is no object: expected `#/…` of the same schema")
-    return cast(dict[str, Any], definition)

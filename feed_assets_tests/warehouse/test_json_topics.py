@@ -20,7 +20,7 @@ from feed_assets.core.errors import InvalidDefinition, SchemaRefused
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topic_columns import record_schema
 from feed_assets.core.topics import Topic, signals_of
-from feed_assets.kafka import avro, dialect
+from feed_assets.kafka import avro, dialect, json_schemas
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.json_values import SUBJECT
@@ -156,11 +156,22 @@ def test_a_value_with_a_json_schema_has_the_columns_of_its_properties():
         ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "it refers to another schema, or is no object"),
         ('{"properties": {"a": {"$ref": "https://example.org"}}}', "it refers to another schema, or is no object"),
         (json.dumps({"properties": dict.fromkeys(map(str, range(1_601)))}), "1,601 properties: expected at most 1,600"),
+        (json.dumps({"properties": {"a": {"anyOf": [{}] * 17}}}), "17 types of a property: expected at most 16"),
+        (json.dumps({"properties": {"a": {"type": ["null"] * 17}}}), "17 types of a property: expected at most 16"),
     ],
 )
 def test_a_json_schema_that_rows_cannot_have_is_refused(schema, reason):
     with pytest.raises(InvalidSchema, match=re.escape(reason)):
         columns_of(schema)
+
+
+def test_a_reference_is_followed_once_for_all_properties(monkeypatch):
+    followed, found = [], json_schemas._Document._at
+    monkeypatch.setattr(json_schemas._Document, "_at", lambda *given: followed.append(given[1]) or found(*given))
+    types = {"a": {"$ref": "#/b"}, "b": {"anyOf": [{"type": "string"}, {"$ref": "#/c"}]}, "c": {"type": "null"}}
+    schema = {"properties": {f"p{number}": {"$ref": "#/a"} for number in range(1_000)}, **types}
+    assert len(columns_of(json.dumps(schema))) == 1_000
+    assert followed == ["#/a", "#/b", "#/c"]
 
 
 @each_case(
