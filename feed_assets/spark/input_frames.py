@@ -111,7 +111,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
     struct = StructType([StructField(name, types[name]) for name in schema.names])
     file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))).alias("_file")
     with reading(updates):
-        return rows_of(spark, columns, paths, struct, file)
+        return rows_of(spark.read.options(**OPTIONS), columns, paths, struct, file)
 
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":

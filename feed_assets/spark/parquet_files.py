@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.types import StructField, StructType
@@ -35,6 +35,11 @@ OPTIONS: dict[str, bool | str] = {
     **VERIFIED,
 }
 
+_WITHOUT_STATISTICS: dict[str, bool | str] = {
+    f"parquet.filter.{each}.enabled": False for each in ("stats", "columnindex", "dictionary", "bloom")
+}
+"""Options for files of other writers. By a false minimum in a footer, a filter would leave out rows that are there."""
+
 
 def read_parquet(
     spark: SparkSession,
@@ -47,11 +52,12 @@ def read_parquet(
     """Return the rows of Parquet files as a tagged frame (see `rejects`). Its column `_raw` has the row as JSON.
 
     `columns` and `paths` have the columns and the path of each file, by key. Raise UnreadableUpdate for a file with
-    other columns or types. The order of the columns may differ.
+    other columns or types. The order of the columns may differ. Filters read each row, whatever the footers say.
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]
-    return rows_of(spark, columns, paths, schema=schema, file=file, extra=[file]).select(
+    reader = spark.read.options(**OPTIONS, **_WITHOUT_STATISTICS)
+    return rows_of(reader, columns, paths, schema=schema, file=file, extra=[file]).select(
         *names,
         sf.to_json(sf.struct(*names), EXACT_JSON).alias("_raw"),
         "_file",
@@ -60,7 +66,7 @@ def read_parquet(
 
 
 def rows_of(
-    spark: SparkSession,
+    reader: DataFrameReader,
     columns: "Mapping[str, FileColumns]",
     paths: Mapping[str, str],
     schema: StructType,
@@ -77,7 +83,7 @@ def rows_of(
     frames: list[DataFrame] = []
     for stored, group in alike.items():
         struct = StructType([StructField(each.name, each.kind) for each in stored])
-        rows = spark.read.options(**OPTIONS).schema(struct).parquet(*group)
+        rows = reader.schema(struct).parquet(*group)
         values = [each.value(field.dataType, file) for each, field in zip(stored, schema, strict=True)]
         frames.append(rows.select(*values, *extra))
     return reduce(DataFrame.unionAll, frames)

@@ -1,5 +1,10 @@
 """Reading Parquet: each file has exactly the declared columns, or the update is refused."""
 
+import io
+import struct
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
@@ -31,6 +36,17 @@ def test_rows_are_read_as_they_are(spark, local_board):
         (2, None, '{"id":2,"name":null}', update.files[0].key, ["name: missing"]),
     ]
     assert clean(tagged).collect() == [(1, "a")]
+
+
+@pytest.mark.connect
+def test_a_filter_finds_rows_that_the_statistics_of_the_footer_deny(spark, local_board):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"x": [-5.0, 7.0]}), file, use_dictionary=False, compression="none")
+    footer = len(file.getvalue()) - 8 - struct.unpack("<I", file.getvalue()[-8:-4])[0]
+    lying = file.getvalue()[footer:].replace(struct.pack("<d", -5.0), struct.pack("<d", 1.0))
+    update = put_update(local_board, {"lying.parquet": file.getvalue()[:footer] + lying})
+    tagged = read(spark, local_board, [update], "parquet", "x double")
+    assert clean(tagged).where("x < 0").collect() == [(-5.0,)]
 
 
 @pytest.mark.parametrize(
