@@ -192,6 +192,10 @@ class SchemaRefused(FeedAssetsError):
     """The registry refuses the connector's schema under a subject: other schemas are there, or a right is missing."""
 
 
+class TooManyPartitions(FeedAssetsError):
+    """The group assigns more partitions to one connector than it can read."""
+
+
 class LetterLeft(FeedAssetsError):
     """A dead letter cannot be produced again: it was shortened, or its topic no longer has the message."""
 

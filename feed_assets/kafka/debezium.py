@@ -1,7 +1,7 @@
 """Change events of Debezium: the operation, the row, and the record type of the row.
 
-The value of such an event is an envelope: a record with `op`, `before` and `after`. Debezium's transform that unwraps
-the envelope needs none of this: its values are plain rows.
+The value of such an event is an envelope: a record with `op`, `before` and `after`. Debezium's transform may unwrap
+the envelope. Its values are plain rows, which may lack long values, too.
 """
 
 from base64 import b64encode
@@ -18,6 +18,8 @@ OPERATIONS = {"c": "create", "r": "refresh", "u": "update", "d": "delete"}
 _TEXT = "__debezium_unavailable_value"
 _UNKNOWN = (_TEXT, _TEXT.encode(), b64encode(_TEXT.encode()).decode(), _TEXT.encode().hex())
 """Placeholders of an unchanged long value, which PostgreSQL did not send: of a text, and of bytes in each form."""
+
+_BYTES = tuple(each.encode() for each in _UNKNOWN if isinstance(each, str))
 
 
 def row_type(schema: avro.Schema) -> Mapping[str, Any] | None:
@@ -49,11 +51,22 @@ def change(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         reason = f"the field {part} of a {operation} is {{}}: expected a row"
         raise Poison(reason.format(brief(row)), reason.format("none"))
     row = cast(dict[str, Any], row)
-    if part == "after" and (absent := [name for name, cell in row.items() if _is_unknown(cell)]):
+    if part == "after":
+        _check_whole(row)
+    return operation, row
+
+
+def check_unwrapped(data: bytes, operation: str, row: Mapping[str, Any]) -> None:
+    """Raise Poison if an unwrapped event lacks a long value, unless it is a delete. `data` is the message's value."""
+    if operation != "delete" and any(each in data for each in _BYTES):
+        _check_whole(row)
+
+
+def _check_whole(row: Mapping[str, Any]) -> None:
+    if absent := [name for name, cell in row.items() if _is_unknown(cell)]:
         reason = "{} is a long value that was not sent, because it did not change: expected whole rows. "
         advice = "Set REPLICA IDENTITY FULL for the table."
         raise Poison(reason.format(absent[0]) + advice, reason.format("a field") + advice)
-    return operation, row
 
 
 def _is_unknown(cell: object) -> bool:

@@ -106,13 +106,16 @@ class Decoder:
         """Return the operation of a message, and its row."""
         if self._topic.is_debezium:
             return debezium.change(value)
-        if not self._kind:
-            return _DEFAULT, value
+        operation = self._operation(message, value) if self._kind else _DEFAULT
+        debezium.check_unwrapped(message.value or b"", operation, value)
+        return operation, value
+
+    def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
         word = value.get(self._name) if self._kind == "field" else self._header(message)
         if not isinstance(word, str) or word not in _OPERATIONS:
             expected, place = f"expected one of {', '.join(OPERATIONS)}", f"the {self._kind} {self._name}"
             raise Poison(f"{place} is {brief(word)}: {expected}", f"{place} is another word: {expected}")
-        return _OPERATIONS[word], value
+        return _OPERATIONS[word]
 
     def _header(self, message: Message) -> str | None:
         for name, value in message.headers:

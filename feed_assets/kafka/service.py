@@ -21,12 +21,13 @@ from feed_assets.core.errors import (
     ServiceUnavailable,
     SignalRefused,
     SignalsLost,
+    TooManyPartitions,
 )
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
 from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
-from feed_assets.kafka import companion_topics, unreadable
+from feed_assets.kafka import companion_topics, partition_limit, unreadable
 from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.group_shares import without_member
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
@@ -89,8 +90,8 @@ def run(
     all topics to read if they have changed.
 
     Raise FencedOff if another process has taken over. If a person must act on a partition, raise LogTrimmed,
-    SignalsLost, MessageUnreadable, SchemaRefused or SignalRefused. Raise these errors when `stopping` is set, or at
-    once if no other partition is read and none crashes its reader.
+    SignalsLost, MessageUnreadable, SchemaRefused, SignalRefused or TooManyPartitions. Raise these errors when
+    `stopping` is set, or at once if no other partition is read and none crashes its reader.
     """
     pause, progress = pauses[0], ReadProgress()
     while not stopping.is_set():
@@ -110,7 +111,7 @@ def run(
         topics = session.topics
 
 
-_ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SchemaRefused | SignalRefused
+_ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SchemaRefused | SignalRefused | TooManyPartitions
 """Errors of one partition on which a person must act. The other partitions are still read."""
 
 
@@ -295,7 +296,7 @@ class ConnectorSession:
         process. Leave these out. `_step` then joins the group again.
         """
         self._has_other_topics = any(each.topic not in self.topics for each in places)
-        places = [each for each in places if each.topic in self.topics]
+        places = self._within_limit(each for each in places if each.topic in self.topics)
         about = {name: companion_topics.prepare(self._chunking.admin, name) for name in {each.topic for each in places}}
         ids = self._signal_schemas(places)
         named = [PartitionOfTopic(each.topic, each.partition) for each in places if each.topic in ids]
@@ -308,6 +309,14 @@ class ConnectorSession:
         begins = ", ".join(f"{each.place} from {each.start}" for each in opened)
         say(f"connector: has {begins or 'no partition'}")
         self._end_without_work()
+
+    def _within_limit(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions to read, and set the others aside, so that a large topic does not stop this process."""
+        ordered = partition_limit.small_topics_first(places)
+        for rest, error in partition_limit.too_many(ordered[partition_limit.MOST_PARTITIONS :]):
+            self._aside.update(dict.fromkeys(rest, error))
+            self._say_aside(error)
+        return ordered[: partition_limit.MOST_PARTITIONS]
 
     def _signal_schemas(self, places: Sequence[TopicPartition]) -> dict[str, int]:
         """Return the schema ids of signals by topic. Set aside the partitions of a topic whose schema is refused."""
@@ -346,7 +355,11 @@ class ConnectorSession:
     def _set_aside(self, place: PartitionOfTopic, error: _ForAPerson) -> None:
         """Remember and print why a partition is not read. A person has to act."""
         self._aside[place] = error
-        say(f"connector: does not read {place}: {error}", level="error")
+        self._say_aside(error)
+
+    def _say_aside(self, error: _ForAPerson) -> None:
+        places = [str(place) for place, each in self._aside.items() if each is error]
+        say(f"connector: does not read {shortened(places, _NAMED)}: {error}", level="error")
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         """Drop all open chunks. The next owners of the partitions read again from the last signals on."""
@@ -383,8 +396,8 @@ class ConnectorSession:
             f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {sum(behind.values()):,} messages behind"
         )
         self._say_standing(behind)
-        for place, error in self._aside.items():
-            say(f"connector: does not read {place}: {error}", level="error")
+        for error in dict.fromkeys(self._aside.values()):
+            self._say_aside(error)
         self._missing = {each for each in self._missing if not companion_topics.partitions(self._chunking.admin, each)}
         self._say_missing()
 

@@ -82,6 +82,11 @@ def test_an_event_without_a_whole_row_is_a_dead_letter(value, reason):
     assert dead.reason.startswith(reason)
 
 
+def test_an_unwrapped_row_with_a_placeholder_is_a_dead_letter():
+    dead = decoded("", FLAT, ROW | {"text": "__debezium_unavailable_value"})
+    assert dead.reason.startswith("text is a long value that was not sent")
+
+
 @each_case(
     "before, row",
     [

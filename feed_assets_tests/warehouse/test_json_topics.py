@@ -370,9 +370,14 @@ def test_a_history_in_json_becomes_the_table_it_tells(loader):
 
 @each_case("placeholder", ["__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="])
 def test_a_long_value_that_was_not_sent_is_no_value_in_json(placeholder):
-    change = {"before": None, "after": {"id": 1, "text": placeholder}, "op": "u"}
-    dead = decoded(json.dumps(change).encode(), operation="debezium")
-    assert dead.reason.startswith("text is a long value that was not sent")
+    row = {"id": 1, "text": placeholder}
+    change = {"before": None, "after": row, "op": "u"}
+    columns = "id bigint, text string, op string"
+    for value, operation in ((change, "debezium"), (row, None), (row | {"op": "u"}, "field:op")):
+        dead = decoded(json.dumps(value).encode(), operation=operation, columns=columns)
+        assert dead.reason.startswith("text is a long value that was not sent"), operation
+    deleted = decoded(json.dumps(row | {"op": "d"}).encode(), operation="field:op", columns=columns)
+    assert cells(deleted)["_operation"] == "delete", "its other values do not matter"
 
 
 class DebeziumJsonStream(Stream):
