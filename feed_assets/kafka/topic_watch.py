@@ -7,6 +7,8 @@ the next load of the definitions, and a connector that is killed in between read
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
 from feed_assets.core.errors import InvalidName, KafkaUnavailable, ServiceUnavailable
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topic_patterns import TopicPattern, names_of, new_topics
@@ -89,19 +91,39 @@ class TopicWatch:
 
     def _record_of(self, pattern: TopicPattern, listed: Collection[str]) -> bool:
         with self.ledger.read() as connection:
-            recorded = {each: each.topics(matched_topics.recorded(connection, each.prefix)) for each in self.patterns}
-        names, refused = new_topics(pattern, listed, recorded[pattern], self._owners(recorded))
+            names, refused = self._new(connection, pattern, listed)
         fields, unusable = self._prepared(pattern, names)
+        if fields:
+            fields, taken = self._recorded_of(pattern, fields)
+            unusable |= taken
         self._say_refused(pattern, refused | unusable)
         if not fields:
             return False
-        with self.ledger.write() as connection:
-            matched_topics.record(connection, pattern.prefix, fields)
         say(
             f"connector: reads {len(fields)} new topics that match {pattern.prefix}: {shortened([*fields], _NAMED)}. "
             "Reload the code location to see their assets."
         )
         return True
+
+    def _recorded_of(
+        self, pattern: TopicPattern, fields: Mapping[str, tuple[str, ...]]
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+        """Record topics with the fields of their keys. Return them, and why others are refused.
+
+        Another connector may have recorded a topic meanwhile that needs the same name. Changes run one after the other.
+        """
+        with self.ledger.change() as connection:
+            names, taken = self._new(connection, pattern, fields)
+            kept = {name: fields[name] for name in names}
+            matched_topics.record(connection, pattern.prefix, kept)
+        return kept, taken
+
+    def _new(
+        self, connection: sa.Connection, pattern: TopicPattern, listed: Collection[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the topics that match and are not recorded, and why others are refused."""
+        recorded = {each: each.topics(matched_topics.recorded(connection, each.prefix)) for each in self.patterns}
+        return new_topics(pattern, listed, recorded[pattern], self._owners(recorded))
 
     def _owners(self, recorded: Mapping[TopicPattern, Collection[str]]) -> dict[str, str]:
         """Return the names in use: those of the code location, and those of all recorded topics."""

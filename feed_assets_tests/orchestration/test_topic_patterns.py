@@ -65,7 +65,8 @@ def second(world: World) -> World:
 
 def specs_of(world: World, **options) -> list[dg.AssetSpec]:
     limits = world.settings.model_dump(include={"messages", "seconds", "operation"})
-    return kafka_topics("shop", pattern=rf"clicks\.({world.name[7:]}.*)", warehouses=["main"], **{**limits, **options})
+    pattern = {"pattern": rf"clicks\.({world.name[7:]}.*)"}
+    return kafka_topics("shop", warehouses=["main"], **{**pattern, **limits, **options})
 
 
 def graph_of(world: World, *assets, **options) -> Graph:
@@ -165,6 +166,32 @@ def test_connectors_that_share_the_work_begin_a_topic_each_at_its_own_time(world
     world.check()
     other.check(2)
     assert set(in_ledger()) == {world.name, other.name}
+
+
+def test_of_two_topics_that_connectors_record_at_once_under_one_name_the_first_is_recorded(world, capsys, monkeypatch):
+    """Two records would keep the definitions from loading. The second connector looks while the first prepares."""
+    world.create()
+    same = World(world.place)
+    same.name = world.name.replace(".", "-")
+    same.create()
+    graph, prepared = graph_of(world, key=["id"], pattern=rf"clicks[.-]({world.name[7:]})"), []
+    watches = [pattern_topics.watch_of(graph, world.place.chunking(member)) for member in ("one", "two")]
+    prepare = topic_watch.companion_topics.prepare
+
+    def prepare_while_another_looks(admin, name):
+        if not prepared:
+            prepared.append(name)
+            monkeypatch.setattr(watches[1], "_listed", lambda: {world.name, same.name} - {name})
+            watches[1].look(0.0)
+        return prepare(admin, name)
+
+    monkeypatch.setattr(topic_watch.companion_topics, "prepare", prepare_while_another_looks)
+    monkeypatch.setattr(watches[0], "_listed", lambda: {world.name, same.name})
+    watches[0].look(0.0)
+    (first,) = in_ledger()
+    assert {first, *prepared} == {world.name, same.name}, "both were prepared, and one is recorded"
+    assert f"is that of {first}" in capsys.readouterr().err
+    assert len(tables_of(graph_of(world, key=["id"], pattern=rf"clicks[.-]({world.name[7:]})"))) == 2
 
 
 def test_a_topic_that_may_not_be_read_or_prepared_stops_no_other(world, capsys, monkeypatch):
