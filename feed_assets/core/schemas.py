@@ -26,7 +26,7 @@ _ELSEWHERE = {
     "float64": "double",
     "int64": "bigint",
     "bool": "boolean",
-    "datetime": "timestamp",
+    **dict.fromkeys(("datetime", "timestamptz"), "timestamp"),
 }
 """Names of types in Python, pandas and SQL, with their names in Spark."""
 TAKEN = {"_raw", "_file", "_reasons", "_corrupt", "_metadata"}

@@ -34,9 +34,13 @@ def record_schema(kinds: Sequence[tuple[str, str]]) -> dict[str, Any]:
     Raise ValueError for a column that such a record cannot have.
     """
     fields = [{"name": name, "type": ["null", _avro_type(name, kind)], "default": None} for name, kind in kinds]
-    names = [name for name, _ in kinds]
+    names = [name.lower() for name, _ in kinds]  # Warehouses ignore case.
+    if not names:
+        raise ValueError("found no column, expected some, such as 'id bigint, text string'")
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"column {twice[0]!r} occurs twice, expected each column once")
+        raise ValueError(f"column {twice[0]!r} occurs twice, expected each column once, in any case")
+    if ours := sorted({"_operation", "_offset"} & {*names}):
+        raise ValueError(f"column {ours[0]!r} is one that chunks add: expected another name")
     return {"type": "record", "name": "row", "namespace": "feed_assets", "fields": fields}
 
 

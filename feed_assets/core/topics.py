@@ -1,5 +1,6 @@
 """Declaration of a Kafka topic, and the names of the topics that belong to it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -45,6 +46,8 @@ MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
 
 def _key(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("expected one field or more, which identify a row")
     if len({*value}) < len(value) or {"", "_operation", "_offset"} & {*value}:
         raise ValueError("expected different names of fields, without _operation and _offset, which chunks add")
     return value
@@ -61,6 +64,8 @@ def _operation(value: str | None) -> str | None:
 
 def _columns(value: str | None) -> str | None:
     if value is not None:
+        if found := re.search(r"\w+\s+\S+\s+not\s+null\b", value, re.IGNORECASE):
+            raise ValueError(f"{found[0]!r}: expected it without NOT NULL, because each column but the key may be null")
         record_schema(column_types(value))
     return value
 
@@ -98,7 +103,7 @@ class Topic(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    key: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_key)]
+    key: Annotated[tuple[str, ...], AfterValidator(_key)]
     messages: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = 10_000
     seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60
     operation: Annotated[str | None, AfterValidator(_operation)] = None
@@ -122,9 +127,10 @@ class Topic(BaseModel):
         if self.values == "json" and self.columns is None:
             raise ValueError("values are JSON, and no schema is given: expected schema='…' with their columns")
         if self.values != "json" and self.columns is not None:
-            raise ValueError(
-                f"schema is given, and values are {self.values}, whose schemas have the columns: add values='json'"
-            )
+            cure = "remove schema" if self.values == "json_schema" else "add values='json'"
+            raise ValueError(f"schema is given, and values are {self.values}, whose schemas have the columns: {cure}")
+        if self.keys in ("string", "int", "long", "uuid") and len(self.key) > 1:
+            raise ValueError(f"keys are {self.keys}, single values, and key has {len(self.key)} fields: expected one")
         if self.values == "json_schema" and self.is_debezium:
             raise ValueError("Debezium's envelopes are declared, and values are json_schema: expected avro or json")
         self._check_order()

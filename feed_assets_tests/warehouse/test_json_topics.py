@@ -314,11 +314,20 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
     [
         ({"values": "json"}, "topic orders: values are JSON, and no schema is given: expected"),
         ({"schema": "id int"}, "schema is given, and values are avro, .*: add values='json'"),
-        ({"values": "json_schema", "schema": "id int"}, "schema is given, and values are json_schema, .*: add values="),
+        (
+            {"values": "json_schema", "schema": "id int"},
+            "schema is given, and values are json_schema, .*: remove schema",
+        ),
+        ({"values": "json", "schema": ""}, "found no column, expected some"),
+        ({"values": "json", "schema": "id int, _offset bigint"}, "column '_offset' is one that chunks add"),
+        ({"values": "json", "schema": "id int, at bigint not null"}, "expected it without NOT NULL"),
+        ({"values": "json", "schema": "id int, at timestamptz"}, "is timestamp meant?"),
+        ({"keys": "string", "key": ["id", "at"]}, "keys are string, single values, and key has 2 fields: expected one"),
+        ({"key": []}, "expected one field or more, which identify a row"),
         ({"values": "json_schema", "operation": "debezium"}, "values are json_schema: expected avro or json"),
         ({"values": "json", "schema": "id map<string,int>"}, "schema is 'id map<string,int>': .*'id' is map"),
         ({"values": "json", "schema": "`a b` int"}, "expected letters, digits and '_' in the names"),
-        ({"values": "json", "schema": "id int, id int"}, "column 'id' occurs twice"),
+        ({"values": "json", "schema": "id int, ID int"}, "column 'id' occurs twice"),
         ({"newest_by": "id"}, "newest_by is id, which is a key field or a column of ours"),
         ({"newest_by": "_offset"}, "newest_by is _offset, which is a key field or a column of ours"),
         ({"newest_by": ""}, "newest_by is '': String should have at least 1 character"),
@@ -335,7 +344,7 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
 )
 def test_declarations_of_formats_are_checked(options, error):
     with pytest.raises(InvalidDefinition, match=error):
-        kafka_topic("t/orders", topic="orders", key=["id"], **options)
+        kafka_topic("t/orders", topic="orders", **{"key": ["id"], **options})
 
 
 class JsonStream(Stream):
