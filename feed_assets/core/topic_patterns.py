@@ -41,7 +41,7 @@ class TopicPattern:
     def table_of(self, topic: str) -> str | None:
         """Return the name of a topic's table. Return None if the topic does not match.
 
-        Raise InvalidName if the topic's name cannot be part of the name of a table.
+        Raise InvalidName if the topic's name cannot be part of the name of a table, here or in a warehouse.
         """
         if not (match := re.fullmatch(self.pattern, topic)) or topic.startswith("__"):
             return None
@@ -49,6 +49,8 @@ class TopicPattern:
         feed = check_version(check_feed(Feed.parse(name)))
         if feed.version or not re.fullmatch(TOPIC_NAME, topic):
             raise InvalidName(f"the table {name!r} of the topic {topic!r} has no valid name: rename the topic.")
+        for each in _assets(self, name):
+            check_feed(Feed.parse(each))
         return name
 
     def topic_with(self, fields: tuple[str, ...]) -> Topic:
@@ -64,10 +66,17 @@ class TopicPattern:
     def topics(self, recorded: KeyFields) -> dict[str, Topic]:
         """Return the rules of recorded topics that still match, ordered by name.
 
-        A topic that was recorded without the fields of its key is left out, until the connector has recorded them.
+        A topic that was recorded without the fields of its key is left out, until the connector has recorded them. So
+        is one whose name is no table's since the pattern was changed. The connector says why.
         """
-        matching = {name: fields for name, fields in sorted(recorded.items()) if self.table_of(name)}
+        matching = {name: fields for name, fields in sorted(recorded.items()) if self._has_table(name)}
         return {name: self.topic_with(fields) for name, fields in matching.items() if fields or self.has_key}
+
+    def _has_table(self, topic: str) -> bool:
+        try:
+            return self.table_of(topic) is not None
+        except InvalidName:
+            return False
 
 
 def check_pattern(pattern: str) -> str:
@@ -91,12 +100,16 @@ def identifier_of(topic: str) -> str:
 
 def names_of(pattern: TopicPattern, topic: str) -> list[str]:
     """Return all names that a matching topic needs: of assets, of its event source, and of tables in warehouses."""
-    table = pattern.table_of(topic)
-    assets = [f"{each}/{table}" for each in pattern.warehouses]
-    assets += [f"{each}/{history_of(f'{table}')}" for each in pattern.histories]
+    table = f"{pattern.table_of(topic)}"
     tables = [table_in(each, topic) for each in pattern.warehouses]
     tables += [table_in(each, name) for each in pattern.histories for name in (history_of(topic), versions_of(topic))]
-    return [identifier_of(topic), f"{table}", *assets, *tables]
+    return [identifier_of(topic), table, *_assets(pattern, table), *tables]
+
+
+def _assets(pattern: TopicPattern, table: str) -> list[str]:
+    """Return the names of a table's assets in warehouses."""
+    names = [f"{each}/{table}" for each in pattern.warehouses]
+    return names + [f"{each}/{history_of(table)}" for each in pattern.histories]
 
 
 def table_in(warehouse: str, name: str) -> str:

@@ -142,6 +142,8 @@ class Decoder:
             if nested := [name for name, each in fields.items() if dialect.is_nested(each)]:
                 raise Poison.plain(f"the field {nested[0]} of the key is an object or an array: expected a plain value")
             fields = self._json.cells(fields) if self._json else fields
+        elif self._topic.keys != "avro" and self._json:
+            fields = self._json.of_plain_key(fields)
         return fields
 
     def _layout(self, schema_id: int) -> _Layout:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from decimal import Context, Decimal, DecimalException, Inexact
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from functools import partial
 from hashlib import sha256
 from math import isfinite
@@ -24,6 +24,7 @@ from feed_assets.kafka.registry_schemas import Poison, Schemas
 SUBJECT = "feed_assets-rows"
 """How the registry's subjects of declared schemas begin. The rest is a digest, so each schema has its own subject."""
 
+_TIMES = ("date", "timestamp", "timestamp_ntz")
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _FLOAT = struct.Struct(">f")
 _EXPONENT = 1_000
@@ -59,6 +60,22 @@ class JsonValues:
         Raise Poison for a value that is not of its column's type.
         """
         return {name: self._cell(name, cell) if name in self._converts else cell for name, cell in fields.items()}
+
+    def of_plain_key(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the field of a key in a format of Kafka's own, with the value of its declared column.
+
+        A warehouse would cast `5.7` to 6, and delete the row of another key. Raise Poison for such a text.
+        """
+        return {name: self._plain(name, cell) for name, cell in fields.items()}
+
+    def _plain(self, name: str, cell: Any) -> Any:
+        kind = spelled(dict(self._kinds).get(name, "string"))
+        if kind == "string":
+            return cell
+        if isinstance(cell, str) and kind not in _TIMES and cell == cell.strip():
+            with suppress(Poison):
+                cell = parsed(cell.encode(), "key")
+        return self._cell(name, cell)
 
     @property
     def schema_id(self) -> int:
@@ -154,6 +171,9 @@ def _of_type(kind: type) -> _Convert:
 
 
 def _integer(bound: int, value: Any) -> int:
+    """Return a whole number. `1.0` and `1e3` are whole, too."""
+    if type(value) is Decimal and value == value.to_integral_value():
+        value = int(value)
     if type(value) is not int or not -bound <= value < bound:
         raise ValueError
     return value
@@ -171,10 +191,10 @@ def _single(value: Any) -> float:
 
 
 def _decimal(precision: int, scale: int, value: Any) -> Decimal:
-    """Return the number with exactly `scale` digits after the point. More digits than declared are an error."""
+    """Return the number with exactly `scale` digits after the point. Further digits than zeros are an error."""
     if type(value) not in (int, Decimal):
         raise ValueError
-    exact = Context(prec=precision, traps=[Inexact, *Context().traps])
+    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
     return Decimal(value).quantize(Decimal(1).scaleb(-scale), context=exact)
 
 

@@ -423,6 +423,11 @@ def test_topics_of_ours_internal_ones_and_names_in_use_do_not_match():
     _, refused = new_topics(pattern, {"shop.a", "shop.a_history"}, (), {})
     assert refused == {"shop.a_history": "its name main/shop/a_history is that of shop.a"}
     assert "table shop.a_versions in main is that of" in str(new_topics(pattern, {"shop.a", "shop.a_versions"}, (), {}))
+    longest, long = f"shop.{'x' * 187}", f"shop.{'x' * 195}"
+    names, refused = new_topics(pattern, {longest, long}, (), {})
+    assert names == [longest]
+    assert "_history' cannot be a path segment" in refused[long]
+    assert [*pattern.topics(dict.fromkeys((longest, long), ("id",)))] == [longest], "a record of before"
     listed = {f"shop.t{number}" for number in range(topic_patterns.MOST_TOPICS + 1)}
     names, refused = new_topics(SHOP, listed, (), {})
     assert (len(names), len(refused)) == (1_000, 1)

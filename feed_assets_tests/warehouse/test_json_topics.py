@@ -251,6 +251,7 @@ def test_a_value_that_is_not_of_its_type_in_the_schema_is_a_dead_letter(named, v
         ("org.apache.kafka.connect.data.Date", -1, '"1969-12-31"'),
         ("org.apache.kafka.connect.data.Decimal", "/w==", "-0.01"),
         ("org.apache.kafka.connect.data.Decimal", 12.5, "12.50"),  # decimal.format=NUMERIC
+        ("io.debezium.data.VariableScaleDecimal", {"value": "BdI=", "scale": 3}, "1.49"),
         ("io.debezium.data.VariableScaleDecimal", {"value": "AQ==", "scale": -3}, "1000.00"),
     ],
 )
@@ -280,11 +281,28 @@ def test_a_value_of_a_type_that_only_the_schema_tells(named, value, cell):
     ],
 )
 def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
-    deleted = decoded(None, data, keys=keys)
+    columns = "id string" if keys in ("string", "uuid") else COLUMNS
+    deleted = decoded(None, data, keys=keys, columns=columns)
     assert isinstance(deleted, Tombstone)
     assert dialect.line([*deleted.key.values()]) == f"{cell}\n".encode()
     row = decoded(b'{"n": 5}', data, keys=keys, columns="n int")
     assert row.line == f'"update",0,{cell},5\n'.encode()
+
+
+@each_case(
+    ("kind", "key", "cell"),
+    [
+        ("bigint", b"-7", "-7"),
+        ("bigint", b"7.0", "7"),
+        ("decimal(9,2)", b"1.5", "1.50"),
+        ("boolean", b"true", "true"),
+        ("date", b"2026-01-31", '"2026-01-31"'),
+        ("timestamp", b"2026-01-31T00:00:00+02:00", '"2026-01-30 22:00:00.000000+00:00"'),
+    ],
+)
+def test_the_text_of_a_key_has_the_type_of_its_declared_column(kind, key, cell):
+    deleted = decoded(None, key, keys="string", columns=f"id {kind}")
+    assert dialect.line([*deleted.key.values()]) == f"{cell}\n".encode()
 
 
 @each_case(
@@ -295,6 +313,10 @@ def test_keys_of_kafkas_own_serializers_name_the_row(keys, data, cell):
         ("long", b"1234", "the key has 4 bytes: expected the 8 bytes of a long"),
         ("uuid", b"no", "the key is 'no': expected the text of a UUID"),
         ("uuid", b"{8b2c1c5e3c1a4d7e9c8e0123456789ab}", "the key is '{8b2c1c5e3c1a4d7e9c8e0123456789ab}': expected a"),
+        *(
+            ("string", text, "the field id is not a bigint: found a ")
+            for text in (b"5.7", b" 6 ", b"06", b"x", b"true")
+        ),
         ("json", b"{", "the key is not JSON"),
         ("json", b'"a"', "the field id is not a bigint: found a text"),
         ("json", b'{"other": 7}', "the key has no field id"),

@@ -92,7 +92,7 @@ def kafka_topics(
         The specs of external assets: of the pattern, and of each recorded topic with its warehouse tables.
 
     Raises:
-        InvalidName: The prefix is invalid, or the name of a recorded topic is not valid in the name of a table.
+        InvalidName: The prefix is invalid.
         InvalidDefinition: A value has a wrong type or is out of bounds, the pattern is invalid, two recorded topics
             need one name, or keys that are not Avro have no declared `key`.
         LedgerUnavailable: The ledger does not answer.
