@@ -18,10 +18,10 @@ OPERATIONS = ("create", "update", "delete", "refresh")
 DEBEZIUM = "debezium"
 """The place of a message's type in an envelope of Debezium, which has the row, too."""
 
-ValueFormat = Literal["avro", "json", "json_schema"]
-"""Formats of values: Avro, JSON with declared columns, and JSON whose schema is in a registry."""
+ValueFormat = Literal["avro", "json", "json_schema", "protobuf"]
+"""Formats of values: Avro, JSON with declared columns, and JSON and Protobuf whose schema is in a registry."""
 
-KeyFormat = Literal["avro", "string", "int", "long", "uuid", "json"]
+KeyFormat = Literal["avro", "protobuf", "string", "int", "long", "uuid", "json"]
 """Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
 
 ChunkFormat = Literal["csv", "parquet"]
@@ -93,7 +93,8 @@ class Topic(BaseModel):
             Debezium's envelopes. Without it every message is an update.
         format: The file format of chunks.
         gzip: True if chunks in CSV are packed.
-        values: The format of values: Avro or JSON with schemas of a registry, or JSON with the declared `columns`.
+        values: The format of values: Avro, JSON or Protobuf with schemas of a registry, or JSON with the declared
+            `columns`.
         columns: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys.
         conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
@@ -127,12 +128,12 @@ class Topic(BaseModel):
         if self.values == "json" and self.columns is None:
             raise ValueError("values are JSON, and no schema is given: expected schema='…' with their columns")
         if self.values != "json" and self.columns is not None:
-            cure = "remove schema" if self.values == "json_schema" else "add values='json'"
+            cure = "add values='json'" if self.values == "avro" else "remove schema"
             raise ValueError(f"schema is given, and values are {self.values}, whose schemas have the columns: {cure}")
         if self.keys in ("string", "int", "long", "uuid") and len(self.key) > 1:
             raise ValueError(f"keys are {self.keys}, single values, and key has {len(self.key)} fields: expected one")
-        if self.values == "json_schema" and self.is_debezium:
-            raise ValueError("Debezium's envelopes are declared, and values are json_schema: expected avro or json")
+        if self.values not in ("avro", "json") and self.is_debezium:
+            raise ValueError(f"Debezium's envelopes are declared, and values are {self.values}: expected avro or json")
         self._check_order()
         return self
 

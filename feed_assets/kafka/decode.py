@@ -1,4 +1,4 @@
-"""Decoding of messages to rows: the Confluent wire format, Avro or JSON, and the operation in a header or field."""
+"""Decoding of messages to rows: Avro, Protobuf or JSON, and the operation in a header or field."""
 
 from collections.abc import Mapping
 from reprlib import repr as brief
@@ -7,19 +7,19 @@ from typing import Any, NamedTuple, cast
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, Mask, Topic
-from feed_assets.kafka import avro, debezium, dialect
+from feed_assets.kafka import avro, debezium, dialect, framing
 from feed_assets.kafka.dialect import Unwritable
 from feed_assets.kafka.json_values import JsonValues, object_of
 from feed_assets.kafka.masks import Masks, masked_record, masks_of
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.plain_keys import key_of
+from feed_assets.kafka.protobuf_values import protobuf_fields
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 _DEFAULT = "update"
 _OPERATIONS = {**{each: each for each in OPERATIONS}, **debezium.OPERATIONS, "true": "delete", "false": _DEFAULT}
 """Operations by their words in messages. `true` and `false` are those of Debezium's field `__deleted`."""
 
-_GREATEST_ID = 2**31 - 1
 _MOST_READERS = 20
 
 
@@ -62,6 +62,11 @@ class Decoder:
             schema_id, envelope = record(data, "value", self._schemas)
             layout = self._layout(schema_id)
             operation, value = self._change(message, envelope)
+        elif self._topic.values == "protobuf":
+            kind, fields = protobuf_fields(data, "value", self._schemas)
+            operation, value = self._change(message, fields)
+            schema_id = kind.schema_id(self._schemas)
+            layout = self._layout(schema_id)
         else:
             reader = self._json or self._json_reader(data)
             operation, fields = self._change(message, object_of(data))
@@ -81,7 +86,7 @@ class Decoder:
 
     def _json_reader(self, data: bytes) -> JsonValues:
         """Return the reader of a value's JSON Schema."""
-        schema_id = _head(data, "value", "JSON")
+        schema_id = framing.schema_id(data, "value", "JSON")
         if schema_id not in self._json_readers:
             if len(self._json_readers) >= _MOST_READERS:
                 self._json_readers.clear()
@@ -130,6 +135,8 @@ class Decoder:
         if self._topic.keys == "avro":
             schema_id, key = _decoded(message.key, "key", self._schemas)
             place = f"the key (schema {schema_id})"
+        elif self._topic.keys == "protobuf":
+            key, place = protobuf_fields(message.key, "key", self._schemas)[1], "the key"
         else:
             key, place = key_of(message.key, self._topic.keys), "the key"
         if not isinstance(key, dict) and len(self._topic.key) == 1:
@@ -192,21 +199,8 @@ def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, 
     return schema_id, cast(Mapping[str, Any], value)
 
 
-def _head(data: bytes, part: str, form: str) -> int:
-    """Return the schema id before a key or value. Raise Poison if there is none."""
-    if len(data) < avro.HEAD.size:
-        raise Poison.plain(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and {form}")
-    magic, schema_id = avro.HEAD.unpack_from(data)
-    if magic != 0:
-        public = f"the {part} does not begin with the magic byte 0"
-        raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0", public)
-    if schema_id > _GREATEST_ID:  # Do not request such an id, because the registry's answer would look like an outage.
-        raise Poison.plain(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
-    return schema_id
-
-
 def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
-    schema_id = _head(data, part, "Avro")
+    schema_id = framing.schema_id(data, part, "Avro")
     schema = schemas.get(schema_id)
     if len(data) > (most := avro.most_bytes(schema)):
         raise Poison.plain(

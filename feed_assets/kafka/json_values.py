@@ -82,8 +82,7 @@ class JsonValues:
         """Return the id of the declared schema. It is registered first. A repeated call returns the same id."""
         if self._schema_id is None:
             schema = record_schema(self._kinds)
-            digest = sha256(json.dumps(schema).encode()).hexdigest()[:16]
-            self._schema_id = self._schemas.register(f"{SUBJECT}-{digest}", schema)
+            self._schema_id = self._schemas.register(subject_of(schema), schema)
         return self._schema_id
 
     def _cell(self, name: str, value: Any) -> Any:
@@ -94,6 +93,11 @@ class JsonValues:
         except (ValueError, OverflowError, DecimalException) as error:
             kind = with_article(dict(self._kinds)[name])
             raise Poison.plain(f"the field {name} is not {kind}: found {_kind_of(value)}") from error
+
+
+def subject_of(schema: Mapping[str, Any]) -> str:
+    """Return the registry's subject of the Avro record that stands for rows."""
+    return f"{SUBJECT}-{sha256(json.dumps(schema).encode()).hexdigest()[:16]}"
 
 
 def object_of(data: bytes) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """The schemas of a registry by id. An id never changes its meaning, so each schema is requested once."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Literal, TypeVar
@@ -12,8 +12,9 @@ from feed_assets.core.errors import InvalidName, KafkaUnavailable, SchemaRefused
 from feed_assets.core.message_words import excerpt
 from feed_assets.core.secrets import masked
 from feed_assets.core.topic_columns import record_schema
-from feed_assets.kafka import avro
+from feed_assets.kafka import avro, protobuf_schemas
 from feed_assets.kafka.json_schemas import columns_of
+from feed_assets.kafka.protobuf_schemas import BUILT_IN, ProtobufSchema
 from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
 
 _SECONDS = 10
@@ -40,7 +41,7 @@ _KNOWN_CHARACTERS = 4 << 20
 
 T = TypeVar("T")
 
-_AVRO, _JSON = "AVRO", "JSON"
+_AVRO, _JSON, _PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 """The registry's names of forms of schemas."""
 
 _Place = tuple[str, int | Literal["latest"]]
@@ -73,11 +74,11 @@ class Schemas:
     def __init__(self, url: str) -> None:
         self._url = url
         self._client = SchemaRegistryClient({"url": url, "timeout": _SECONDS, "max.retries": 1})
-        self._known: dict[int, tuple[avro.Schema, int]] = {}
-        """Schemas with their length. The schema that was used last is at the end."""
+        self._known: dict[tuple[int, str], tuple[Any, int]] = {}
+        """Schemas with their length, by id and form. The schema that was used last is at the end."""
         self._length = 0
         self.lookups = 0
-        """The number of ids that were requested so far."""
+        """The number of ids that were requested so far, and of schemas that were registered."""
         self._refused: dict[tuple[int, str], tuple[float, str]] = {}
         """Times and reasons of refused schemas, by id and by the form that was expected."""
 
@@ -87,12 +88,11 @@ class Schemas:
 
     def get(self, schema_id: int) -> avro.Schema:
         """Return the parsed schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
-        if schema_id not in self._known:
-            self._check_refused(schema_id, _AVRO)
-            self._keep(schema_id, self._fetched(schema_id, self._parsed, _AVRO))
-        elif next(reversed(self._known)) != schema_id:
-            self._known[schema_id] = self._known.pop(schema_id)
-        return self._known[schema_id][0]
+        return self._kept(schema_id, self._parsed, _AVRO)
+
+    def protobuf(self, schema_id: int) -> ProtobufSchema:
+        """Return the Protobuf schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
+        return self._kept(schema_id, self._parsed_protobuf, _PROTOBUF)
 
     def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
         """Return the columns of a JSON Schema, by its id, which is requested each time.
@@ -107,13 +107,19 @@ class Schemas:
         if monotonic() < since + _REFUSED_SECONDS:
             raise Poison.plain(reason)
 
-    def _keep(self, schema_id: int, schema: tuple[avro.Schema, int]) -> None:
-        """Keep a schema. If the limit is exceeded, remove the least recently used schemas."""
-        self._known[schema_id] = schema
-        self._length += schema[1]
-        while self._length > _KNOWN_CHARACTERS and len(self._known) > 1:
-            _, length = self._known.pop(next(iter(self._known)))
-            self._length -= length
+    def _kept(self, schema_id: int, parse: Callable[[Schema], tuple[T, int]], form: str) -> T:
+        """Return a schema, and keep it. If the limit is exceeded, remove the least recently used schemas."""
+        place = schema_id, form
+        if place not in self._known:
+            self._check_refused(schema_id, form)
+            self._known[place] = self._fetched(schema_id, parse, form)
+            self._length += self._known[place][1]
+            while self._length > _KNOWN_CHARACTERS and len(self._known) > 1:
+                _, length = self._known.pop(next(iter(self._known)))
+                self._length -= length
+        elif next(reversed(self._known)) != place:
+            self._known[place] = self._known.pop(place)
+        return self._known[place][0]
 
     def check(self) -> None:
         """Raise KafkaUnavailable if no registry answers. The test request is for schema 0, which need not exist."""
@@ -126,6 +132,7 @@ class Schemas:
         Raise SchemaRefused if only this subject is refused, for example because somebody has registered another schema
         under it; else KafkaUnavailable.
         """
+        self.lookups += 1
         with self._translated(f"register {subject}"):
             try:
                 return self._client.register_schema(subject, Schema(json.dumps(schema), _AVRO))
@@ -142,7 +149,10 @@ class Schemas:
         subject = f"{topic}-key"
         try:
             with self._translated(f"look up {subject}"):
-                fields = avro.record_of(self._parsed(self._version((subject, "latest")))[0])
+                schema = self._version((subject, "latest"))
+                if schema.schema_type == _PROTOBUF:
+                    return tuple(each.name for each in self._parsed_protobuf(schema)[0].message((0,)).fields)
+                fields = avro.record_of(self._parsed(schema)[0])
         except InvalidSchema as error:
             raise InvalidName(f"its key schema, {subject} in the registry, cannot be read: {error}") from error
         finally:
@@ -170,27 +180,39 @@ class Schemas:
 
     def _parsed(self, schema: Schema) -> tuple[avro.Schema, int]:
         """Return a schema, and the length of its text, including the texts of referenced schemas."""
-        if schema.schema_type != _AVRO:
-            raise InvalidSchema(f"it is {schema.schema_type}, not AVRO")
-        texts, named = dict[_Place, str](), dict[str, Any]()
-        self._add_references(schema, texts, {("", 0)})
-        for text in texts.values():
+        texts, named = self._referenced(schema, _AVRO), dict[str, Any]()
+        for _, text in texts:
             avro.define(text, named)
-        length = sum(map(len, [schema.schema_str or "", *texts.values()]))
-        return avro.parsed(schema.schema_str or "", named), length
+        return avro.parsed(schema.schema_str or "", named), _length(schema, texts)
 
-    def _add_references(self, schema: Schema, texts: dict[_Place, str], requested: set[_Place]) -> None:
-        """Add the texts of referenced schemas, each once, and before the schemas that refer to them."""
+    def _parsed_protobuf(self, schema: Schema) -> tuple[ProtobufSchema, int]:
+        texts = self._referenced(schema, _PROTOBUF)
+        return protobuf_schemas.parsed(schema.schema_str or "", dict(texts)), _length(schema, texts)
+
+    def _referenced(self, schema: Schema, form: str) -> list[tuple[str, str]]:
+        """Return the names and texts of referenced schemas, each before the schemas that refer to it.
+
+        Raise InvalidSchema if the schema has another form.
+        """
+        if schema.schema_type != form:
+            raise InvalidSchema(f"it is {schema.schema_type}, not {form}")
+        texts = dict[_Place, tuple[str, str]]()
+        self._add_references(schema, texts, {("", 0)})
+        return [*texts.values()]
+
+    def _add_references(self, schema: Schema, texts: dict[_Place, tuple[str, str]], requested: set[_Place]) -> None:
+        """Add the names and texts of referenced schemas, each once, and before the schemas that refer to them."""
         for each in schema.references or ():
             place = each.subject or "", each.version or "latest"
-            if place in requested:
+            if place in requested or each.name in BUILT_IN:
                 continue
             requested.add(place)
             check_most(len(requested), REQUESTS, "schemas including referenced ones")
             referred = self._version(place)
             self._add_references(referred, texts, requested)
-            texts[place] = referred.schema_str or ""
-            check_most(sum(map(len, texts.values())), SCHEMA_BYTES, "characters of referenced schemas")
+            texts[place] = each.name or "", referred.schema_str or ""
+            length = sum(len(text) for _, text in texts.values())
+            check_most(length, SCHEMA_BYTES, "characters of referenced schemas")
 
     def _version(self, place: _Place) -> Schema:
         try:
@@ -217,6 +239,10 @@ class Schemas:
         return KafkaUnavailable(
             f"cannot {action} at {masked(self._url)}: {message}. Check the URL, and that the registry answers."
         )
+
+
+def _length(schema: Schema, texts: Iterable[tuple[str, str]]) -> int:
+    return len(schema.schema_str or "") + sum(len(text) for _, text in texts)
 
 
 def _columns_of(schema: Schema) -> list[tuple[str, str]]:

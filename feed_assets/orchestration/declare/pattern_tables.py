@@ -73,10 +73,10 @@ def kafka_topics(
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place in a message that names its operation: `header:NAME`, `field:NAME`, or `debezium`.
-        values: The format of values: `avro` or `json_schema`, with a schema of a registry, or `json`, which needs
-            `schema`.
+        values: The format of values: `avro`, `protobuf` or `json_schema`, with a schema of a registry, or `json`,
+            which needs `schema`.
         schema: The columns of values in JSON, in Spark's DDL.
-        keys: The format of keys. Formats other than `avro` need `key`.
+        keys: The format of keys. Formats other than `avro` and `protobuf` need `key`.
         mask: Columns that no chunk has in plain text. A name that ends with `?`, such as `email?`, is a column that
             schemas may lack. A topic whose schema lacks another masked column has only dead letters.
         format: The file format of chunks: `csv` or `parquet`.
@@ -94,7 +94,7 @@ def kafka_topics(
     Raises:
         InvalidName: The prefix is invalid.
         InvalidDefinition: A value has a wrong type or is out of bounds, the pattern is invalid, two recorded topics
-            need one name, or keys that are not Avro have no declared `key`.
+            need one name, or keys without a schema have no declared `key`.
         LedgerUnavailable: The ledger does not answer.
     """
     from feed_assets.ledger.matched_topics import recorded_in  # Other declarations need no ledger.
@@ -102,7 +102,7 @@ def kafka_topics(
     feed = declared_feed(prefix)
     if feed.version:
         raise InvalidDefinition(f"kafka_topics({prefix!r}): expected a prefix without a version, such as shop.")
-    if key is None and keys != "avro":
+    if key is None and keys not in ("avro", "protobuf"):
         raise InvalidDefinition(
             f"kafka_topics({prefix!r}): keys are {keys!r}, which have no schema with fields: expected key=[…]. Add it."
         )

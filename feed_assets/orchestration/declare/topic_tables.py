@@ -69,11 +69,12 @@ def kafka_topic(
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place in a message that names its operation: `header:NAME`, `field:NAME`, or `debezium` for
             values that are Debezium's envelopes. By default every message is an update.
-        values: The format of values: `avro` or `json_schema`, with a schema of a registry, or `json`, which needs
-            `schema`.
+        values: The format of values: `avro`, `protobuf` or `json_schema`, with a schema of a registry, or `json`,
+            which needs `schema`.
         schema: The columns of values in JSON, in Spark's DDL. Every column may be null. A value with another field, or
             with a value of another type, becomes a dead letter.
-        keys: The format of keys: `avro`, one of Kafka's own serializers (`string`, `int`, `long`, `uuid`), or `json`.
+        keys: The format of keys: `avro` or `protobuf`, one of Kafka's own serializers (`string`, `int`, `long`,
+            `uuid`), or `json`.
         mask: Columns that no chunk has in plain text, such as `{"email": "hash", "iban": "last4", "birth": "null"}`.
             `hash` is an HMAC-SHA-256 with `FEED_ASSETS_MASK_KEY`, so equal values stay equal. `last4` keeps the last
             four characters. Both make the column a text. A message whose schema lacks a column becomes a dead letter,

@@ -1,0 +1,286 @@
+"""Readers of Protobuf messages: the fields of a message as the values that Avro would have, and their Avro type."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from feed_assets.kafka.avro_memory import MESSAGE_BYTES
+from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.schema_limits import LEVELS, NAME_CHARACTERS, InvalidSchema, check_most
+
+_FIELD = FieldDescriptorProto
+_Read = Callable[[Any], Any]
+_fields_of: Callable[[Any], Sequence[tuple[Any, Any]]] = Empty.ListFields
+"""The method of every message. A message may have a field of this name, which hides its own one."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NANOS = 1_000_000_000
+_MOST_SECONDS = 315_576_000_000
+"""The most seconds of a Duration, by its definition."""
+
+_ITEM, _EXACT_ITEM, _ENTRY, _MESSAGE, _PLACE = 64, 200, 250, 400, 96
+"""Bytes of a value in a list, of a decimal or time in it, of a map's entry, of a message, and of each of its fields."""
+
+_OWN_MESSAGE, _OWN_PLACE = 96, 16
+"""Bytes of a message, and of each of its fields, in google's library."""
+
+
+class _Kind(NamedTuple):
+    """The Avro type of a value, the value of a field without presence, and the function that converts a value."""
+
+    avro: Any
+    default: Any = None
+    convert: _Read | None = None
+
+
+class _Memory:
+    """The memory that the values of one message may still take."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._left = MESSAGE_BYTES
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise Poison.plain(f"its nested messages, lists and maps take more than {MESSAGE_BYTES:,} bytes of memory")
+
+
+def _moment(message: Any) -> datetime:
+    """Return a Timestamp in microseconds. The rest of its nanoseconds is left out, because no table has them."""
+    if not 0 <= message.nanos < _NANOS:
+        raise ValueError(f"{message.nanos} nanoseconds")
+    return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1_000)
+
+
+def _duration(message: Any) -> Decimal:
+    """Return the seconds of a Duration."""
+    seconds, nanos = message.seconds, message.nanos
+    if abs(seconds) > _MOST_SECONDS or abs(nanos) >= _NANOS or (seconds and nanos and (seconds < 0) != (nanos < 0)):
+        raise ValueError(f"a duration of {seconds} seconds and {nanos} nanoseconds")
+    return Decimal(f"{seconds * _NANOS + nanos}E-9")
+
+
+def _day(message: Any) -> date:
+    return date(message.year, message.month, message.day)
+
+
+def _value(message: Any) -> Any:
+    return message.value
+
+
+def _unsigned(message: Any) -> Decimal:
+    return Decimal(message.value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+_INT, _LONG, _UNSIGNED = _Kind("int", 0), _Kind("long", 0), _Kind(_decimal(20, 0), Decimal(0), Decimal)
+_SCALARS: Mapping[int, _Kind] = {
+    **dict.fromkeys((_FIELD.TYPE_INT32, _FIELD.TYPE_SINT32, _FIELD.TYPE_SFIXED32), _INT),
+    **dict.fromkeys((_FIELD.TYPE_INT64, _FIELD.TYPE_SINT64, _FIELD.TYPE_SFIXED64), _LONG),
+    **dict.fromkeys((_FIELD.TYPE_UINT32, _FIELD.TYPE_FIXED32), _LONG),
+    **dict.fromkeys((_FIELD.TYPE_UINT64, _FIELD.TYPE_FIXED64), _UNSIGNED),
+    _FIELD.TYPE_FLOAT: _Kind("float", 0.0),
+    _FIELD.TYPE_DOUBLE: _Kind("double", 0.0),
+    _FIELD.TYPE_BOOL: _Kind("boolean", False),
+    _FIELD.TYPE_STRING: _Kind("string", ""),
+    _FIELD.TYPE_BYTES: _Kind("bytes", b""),
+}
+_WRAPPED = {
+    "Double": "double",
+    "Float": "float",
+    "Int64": "long",
+    "Int32": "int",
+    "UInt32": "long",
+    "Bool": "boolean",
+    "String": "string",
+    "Bytes": "bytes",
+}
+_KNOWN: Mapping[str, _Kind] = {
+    "google.protobuf.Timestamp": _Kind({"type": "long", "logicalType": "timestamp-micros"}, convert=_moment),
+    "google.protobuf.Duration": _Kind(_decimal(21, 9), convert=_duration),
+    "google.protobuf.UInt64Value": _Kind(_UNSIGNED.avro, convert=_unsigned),
+    **{f"google.protobuf.{name}Value": _Kind(kind, convert=_value) for name, kind in _WRAPPED.items()},
+    "google.type.Date": _Kind({"type": "int", "logicalType": "date"}, convert=_day),
+    "google.type.Decimal": _Kind("string", convert=_value),
+}
+"""Message types that stand for plain values."""
+
+
+class Message:
+    """The reader of one message type. `record` is its Avro type."""
+
+    def __init__(self, descriptor: Any, record: dict[str, Any], memory: _Memory) -> None:
+        self.descriptor, self.record = descriptor, record
+        self._memory, self._size = memory, _MESSAGE + _PLACE * len(descriptor.fields)
+        self._defaults = dict[str, Any]()
+        self._converts = dict[int, tuple[str, _Read | None]]()
+        self._reserved: list[range] | None = None
+
+    def add(self, field: Any, kind: _Kind) -> None:
+        """Add a field. Every column may be null."""
+        self._defaults[field.name] = kind.default
+        self._converts[field.number] = field.name, kind.convert
+        self.record["fields"].append({"name": field.name, "type": ["null", kind.avro], "default": None})
+
+    def read(self, message: Any) -> dict[str, Any]:
+        """Return the fields of a message. An absent field is its default, or null if it has presence."""
+        self._memory.take(self._size)
+        fields = self._defaults.copy()
+        for field, value in _fields_of(message):
+            name, convert = self._converts[field.number]
+            fields[name] = convert(value) if convert else value
+        return fields
+
+    def check_unknown(self, message: Any) -> None:
+        """Raise Poison for a field of a message that would be lost. The schema may reserve the number of a field."""
+        for each in UnknownFieldSet(message):
+            number = each.field_number
+            if number in self._converts:
+                name = self._converts[number][0]
+                raise Poison.plain(f"the field {name} of {self.descriptor.full_name} has a value that its enum lacks")
+            if not any(number in reserved for reserved in self._reserved_numbers()):
+                raise Poison.plain(
+                    f"{self.descriptor.full_name} has a field with the number {number}, which the schema neither has "
+                    "nor reserves: it would be lost"
+                )
+
+    def _reserved_numbers(self) -> list[range]:
+        if self._reserved is None:
+            self.descriptor.CopyToProto(proto := DescriptorProto())
+            self._reserved = [range(each.start, each.end) for each in proto.reserved_range]
+        return self._reserved
+
+
+class Readers:
+    """The readers of a message type and of all types in it. Each type has one reader."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self._memory, self._messages = _Memory(), dict[str, Message]()
+        self._own_size = 0
+        self.root = self._message(descriptor, {"name": "row", "namespace": "feed_assets"}, 0)
+
+    @property
+    def most_bytes(self) -> int:
+        """Return the most bytes of a message. In google's library, two bytes may stand for a whole nested message."""
+        return MESSAGE_BYTES // (self._own_size // 2)
+
+    def read(self, message: Any) -> dict[str, Any]:
+        """Return the fields of a message of the root's type. Raise Poison, or other exceptions for wrong values."""
+        self._memory.restart()
+        return self.root.read(message)
+
+    def check_unknown(self, message: Any) -> None:
+        """Raise Poison if a message, or one in it, has a field that would be lost."""
+        if reader := self._messages.get(message.DESCRIPTOR.full_name):
+            reader.check_unknown(message)
+        for field, value in _fields_of(message):
+            if field.message_type is None:
+                continue
+            if _is_map(field):
+                is_nested = field.message_type.fields_by_number[2].message_type is not None
+                messages = value.values() if is_nested else ()
+            else:
+                messages = value if field.is_repeated else (value,)
+            for each in messages:
+                self.check_unknown(each)
+
+    def _message(self, descriptor: Any, named: Mapping[str, Any], level: int) -> Message:
+        check_most(level, LEVELS // 2, "nested messages")
+        reader = Message(descriptor, {"type": "record", **named, "fields": []}, self._memory)
+        self._messages[descriptor.full_name] = reader
+        self._own_size = max(self._own_size, _OWN_MESSAGE + _OWN_PLACE * len(descriptor.fields))
+        for field in descriptor.fields:
+            check_most(len(field.name), NAME_CHARACTERS, "characters of a name")
+            reader.add(field, self._kind(field, level))
+        return reader
+
+    def _kind(self, field: Any, level: int) -> _Kind:
+        if _is_map(field):
+            return self._map(self._single(field.message_type.fields_by_number[2], level))
+        kind = self._single(field, level)
+        if field.is_repeated:
+            return self._list(kind)
+        return kind._replace(default=None) if field.has_presence else kind
+
+    def _list(self, item: _Kind) -> _Kind:
+        size = _ITEM if isinstance(item.avro, str) else _EXACT_ITEM
+        convert, take = item.convert, self._memory.take
+
+        def listed(values: Any) -> list[Any]:
+            take(len(values) * size)
+            return [convert(each) for each in values] if convert else [*values]
+
+        return _Kind({"type": "array", "items": item.avro}, [], listed)
+
+    def _map(self, value: _Kind) -> _Kind:
+        """Return the kind of a map. Its keys are texts in order, so that equal maps are equal texts."""
+        convert, take = value.convert or _same, self._memory.take
+
+        def mapped(values: Any) -> dict[str, Any]:
+            take(len(values) * _ENTRY)
+            return {_key(key): convert(values[key]) for key in sorted(values)}
+
+        return _Kind({"type": "map", "values": value.avro}, {}, mapped)
+
+    def _single(self, field: Any, level: int) -> _Kind:
+        if field.enum_type is not None:
+            return _enum(field.enum_type)
+        if field.message_type is None:
+            return _SCALARS[field.type]
+        name = field.message_type.full_name
+        if known := _KNOWN.get(name):
+            return known
+        if (reader := self._messages.get(name)) is None:
+            reader = self._message(field.message_type, {"name": f"protobuf.{name}"}, level + 1)
+            return _Kind(reader.record if reader.record["fields"] else _NO_FIELDS, None, reader.read)
+        is_root = reader is self._messages[next(iter(self._messages))]
+        avro = "feed_assets.row" if is_root else f"protobuf.{name}"
+        return _Kind(avro if len(field.message_type.fields) else _NO_FIELDS, None, reader.read)
+
+
+_NO_FIELDS = {"type": "map", "values": "string"}
+"""The Avro type of a message without fields. An array of records without fields is no valid schema of ours."""
+
+
+def _is_map(field: Any) -> bool:
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        return False
+    if not field.is_repeated or entry.containing_type.full_name != field.containing_type.full_name:
+        raise InvalidSchema(f"{field.full_name} has the type of another field's entries: expected a map")
+    return True
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _enum(enum: Any) -> _Kind:
+    """Return the kind of an enum: the name of a value, the first one if a number has several names."""
+    names = dict[int, str]()
+    for each in enum.values:
+        check_most(len(each.name), NAME_CHARACTERS, "characters of a name")
+        names.setdefault(each.number, each.name)
+
+    def name(number: int) -> str:
+        if number not in names:
+            public = f"a field has a number that the enum {enum.full_name} lacks"
+            raise Poison(f"{enum.full_name} has no value {number}", public)
+        return names[number]
+
+    return _Kind("string", names[enum.values[0].number], name)

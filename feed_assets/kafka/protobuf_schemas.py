@@ -1,0 +1,130 @@
+"""Schemas in Protobuf: the text of a registry with the texts that it imports, and the messages that it defines."""
+
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from feed_assets.core.limits import REASON_BYTES, excerpt
+from feed_assets.kafka.protobuf_text import file_of
+from feed_assets.kafka.schema_limits import NAMES, SCHEMA_BYTES, InvalidSchema, check_most
+
+_MAIN = "feed_assets/schema.proto"
+"""The name of a schema's own text, which a registry does not name."""
+
+_OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
+
+_OF_PROTOBUF = (
+    *("any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp"),
+    *("type", "wrappers"),
+)
+_OF_TYPE = (
+    *("calendar_period", "color", "date", "datetime", "dayofweek", "decimal", "expr", "fraction", "interval", "latlng"),
+    *("localized_text", "money", "month", "phone_number", "postal_address", "quaternion", "timeofday"),
+)
+BUILT_IN: Mapping[str, str] = {
+    f"google/{folder}/{name}.proto": f"google.{folder}.{name}_pb2"
+    for folder, names in (("protobuf", _OF_PROTOBUF), ("type", _OF_TYPE))
+    for name in names
+}
+"""Modules of the files that every Protobuf library has, by the name of an import. A registry is not asked for them."""
+
+
+class ProtobufSchema:
+    """A Protobuf schema as google's library reads it, without its options, defaults, services and extensions."""
+
+    def __init__(self, pool: DescriptorPool, file: FileDescriptorProto, *, is_text: bool) -> None:
+        self._pool, self._file, self._is_text = pool, file, is_text
+        self.messages: dict[Sequence[int], Any] = {}
+        """Readers of messages, by their indexes. They are kept here, to be removed together with the schema."""
+
+    def message(self, indexes: Sequence[int]) -> Descriptor:
+        """Return the message type that an index in the file, and then in each message, names. Raise InvalidSchema."""
+        name, types = f".{self._file.package}".rstrip("."), self._file.message_type
+        for number, index in enumerate(indexes):
+            message = _at([each for each in types if not each.options.map_entry], index)
+            # Some serializers count the entries of maps as messages, and others do not.
+            if message is None or (number and self._is_text and _at(types, index) is not message):
+                place = "/".join(map(str, indexes))
+                what = "no" if message is None else "more than one"
+                raise InvalidSchema(f"it has {what} message with the index {place}")
+            name, types = f"{name}.{message.name}", message.nested_type
+        return self._pool.FindMessageTypeByName(name.removeprefix("."))
+
+
+def _at(types: Iterable[DescriptorProto], index: int) -> DescriptorProto | None:
+    return next(islice(types, index, None), None)
+
+
+def parsed(text: str, referenced: Mapping[str, str]) -> ProtobufSchema:
+    """Return the schema of a text. Raise InvalidSchema if it is invalid.
+
+    `referenced` has the texts of other files by the names by which they are imported, each before those that import it.
+    """
+    check_most(sum(len(each.encode(errors="replace")) for each in (text, *referenced.values())), SCHEMA_BYTES, "bytes")
+    try:
+        file, is_text = _file(text, _MAIN)
+        files = [*(_file(each, name)[0] for name, each in referenced.items()), file]
+        check_most(sum(_types(each) for each in files), NAMES, "named types")
+        pool, added = DescriptorPool(), {each.name for each in files}
+        for each in files:
+            for name in each.dependency:
+                _add_built_in(pool, name, added)
+            pool.AddSerializedFile(each.SerializeToString())
+    except InvalidSchema:
+        raise
+    except Exception as error:  # The library raises several kinds of exceptions for an invalid file.
+        raise InvalidSchema(excerpt(f"{type(error).__name__}: {error}", REASON_BYTES // 2)) from error
+    return ProtobufSchema(pool, file, is_text=is_text)
+
+
+def _file(text: str, name: str) -> tuple[FileDescriptorProto, bool]:
+    """Return a file's descriptor, and whether it was a text. Python's serializer registers the descriptor in Base64."""
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except Exception:  # noqa: BLE001 - It is no Base64, or no descriptor: the library raises its own exceptions.
+        return file_of(text, name), True
+    if file.syntax == "editions":
+        raise InvalidSchema("it has an edition: expected proto2 or proto3")
+    file.name = name
+    del file.extension[:]
+    for message in file.message_type:
+        _make_like_text(message)
+    return file, False
+
+
+def _make_like_text(message: DescriptorProto) -> None:
+    """Remove what is not read of a text either. Raise InvalidSchema for a map that no text can have."""
+    del message.extension[:]
+    fields = [(each.number, each.label) for each in message.field]
+    if message.options.map_entry and fields != [(1, _OPTIONAL), (2, _OPTIONAL)]:
+        raise InvalidSchema(f"{message.name} is no entry of a map: expected a key and a value")
+    for each in message.nested_type:
+        _make_like_text(each)
+
+
+def _types(part: Any) -> int:
+    messages = part.message_type if isinstance(part, FileDescriptorProto) else part.nested_type
+    return len(part.enum_type) + sum(1 + _types(each) for each in messages)
+
+
+def _add_built_in(pool: DescriptorPool, name: str, added: set[str]) -> None:
+    """Add a built-in file, and those that it imports. Another name is left out: the library then names it."""
+    if name in added or name not in BUILT_IN:
+        return
+    added.add(name)
+    content = _content(BUILT_IN[name])
+    for each in FileDescriptorProto.FromString(content).dependency:
+        _add_built_in(pool, each, added)
+    pool.AddSerializedFile(content)
+
+
+@cache
+def _content(module: str) -> bytes:
+    return import_module(module).DESCRIPTOR.serialized_pb
