@@ -186,8 +186,11 @@ class Readers:
 
     def check_unknown(self, message: Any) -> None:
         """Raise Poison if a message, or one in it, has a field that would be lost."""
-        if reader := self._messages.get(message.DESCRIPTOR.full_name):
+        name = message.DESCRIPTOR.full_name
+        if reader := self._messages.get(name):
             reader.check_unknown(message)
+        elif len(UnknownFieldSet(message)):
+            raise Poison.plain(f"{name} has a field that would be lost")
         for field, value in _fields_of(message):
             if field.message_type is None:
                 continue

@@ -1,10 +1,9 @@
 """Schemas in Protobuf: the text of a registry with the texts that it imports, and the messages that it defines."""
 
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import islice
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor
@@ -47,19 +46,19 @@ class ProtobufSchema:
     def message(self, indexes: Sequence[int]) -> Descriptor:
         """Return the message type that an index in the file, and then in each message, names. Raise InvalidSchema."""
         name, types = f".{self._file.package}".rstrip("."), self._file.message_type
-        for number, index in enumerate(indexes):
-            message = _at([each for each in types if not each.options.map_entry], index)
-            # Some serializers count the entries of maps as messages, and others do not.
-            if message is None or (number and self._is_text and _at(types, index) is not message):
+        for index in indexes:
+            found = self._at(types, index)
+            if len(found) != 1:
                 place = "/".join(map(str, indexes))
-                what = "no" if message is None else "more than one"
-                raise InvalidSchema(f"it has {what} message with the index {place}")
-            name, types = f"{name}.{message.name}", message.nested_type
+                raise InvalidSchema(f"it has {'several messages' if found else 'no message'} with the index {place}")
+            name, types = f"{name}.{found[0].name}", found[0].nested_type
         return self._pool.FindMessageTypeByName(name.removeprefix("."))
 
-
-def _at(types: Iterable[DescriptorProto], index: int) -> DescriptorProto | None:
-    return next(islice(types, index, None), None)
+    def _at(self, types: Sequence[DescriptorProto], index: int) -> list[DescriptorProto]:
+        """Return the messages that an index may mean: some serializers count the entries of maps, and others do not."""
+        messages = [each for each in types if not each.options.map_entry]
+        found = [each for each in types[index : index + 1] if not each.options.map_entry]
+        return found + [each for each in messages[index : index + 1] if self._is_text and each not in found]
 
 
 def parsed(text: str, referenced: Mapping[str, str]) -> ProtobufSchema:

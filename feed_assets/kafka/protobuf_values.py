@@ -10,7 +10,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.kafka import avro, framing
 from feed_assets.kafka.json_values import subject_of
 from feed_assets.kafka.protobuf_messages import Readers
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.registry_schemas import MOST_CHARACTERS, Poison, Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema, check_most
 
 _MOST_COLUMNS = 1_600
@@ -28,7 +28,8 @@ class ProtobufType:
         self._class: Any = GetMessageClass(descriptor)
         self._readers = Readers(descriptor)
         self.record: Mapping[str, Any] = self._readers.root.record
-        avro.parsed(json.dumps(self.record), {})
+        check_most(len(text := json.dumps(self.record)), MOST_CHARACTERS, "characters as an Avro record")
+        avro.parsed(text, {})
         self._schema_id: int | None = None
 
     def schema_id(self, schemas: Schemas) -> int:

@@ -33,7 +33,7 @@ _NO_REFERENCE = frozenset({40401, 40402})
 _REFUSED_KEPT = 1000
 """The most unusable schemas that are remembered. Without a limit, messages with random ids would fill the memory."""
 
-_MOST_CHARACTERS = 900_000
+MOST_CHARACTERS = 900_000
 """The most characters of a schema that we register. A registry stores it in a message of up to 1 MB."""
 
 _KNOWN_CHARACTERS = 4 << 20
@@ -251,7 +251,7 @@ def _columns_of(schema: Schema) -> list[tuple[str, str]]:
         raise InvalidSchema(f"it is {schema.schema_type}, not JSON")
     try:
         columns = columns_of(schema.schema_str or "")
-        check_most(len(json.dumps(record_schema(columns))), _MOST_CHARACTERS, "characters as an Avro record")
+        check_most(len(json.dumps(record_schema(columns))), MOST_CHARACTERS, "characters as an Avro record")
     except ValueError as error:
         raise InvalidSchema(str(error)) from error
     return columns
