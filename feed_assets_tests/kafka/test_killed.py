@@ -1,9 +1,11 @@
 """A connector killed over a real broker and S3: every offset is signalled once, and files never change."""
 
 import hmac
+import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -27,6 +29,7 @@ from feed_assets_tests.support.killed_connectors import (
     killed_after_call,
     killed_at,
 )
+from feed_assets_tests.support.protobuf_topics import ProtobufWorld
 from feed_assets_tests.support.servers import wait_until
 
 KILLED = -9
@@ -138,6 +141,28 @@ def test_masked_chunks_have_the_same_bytes_and_values_however_often_a_connector_
     assert rows == expected
     assert any("note" in row for row in expected.values()), "both schemas"
     assert {(each.key(), each.value()) for each in s3_world.dead_letters()} == {(None, None)}
+
+
+@pytest.mark.parametrize("kills", seeds(6, 100))
+def test_chunks_of_protobuf_have_each_value_once_however_often_a_connector_is_killed(s3_world, fork, log, kills):
+    world = ProtobufWorld(s3_world.place)
+    world.create()
+    with closing(world.schemas):
+        for seed in kills:
+            kill(world, fork, log, seed)
+        assert digests(log) != {}, "chunks that killed ones had put"
+        world.produce(2, fields=MORE)
+        world.run_until_done()
+        check(world, log)
+        rows = {int(row["_offset"] or ""): row for each in world.signals() if each.path for row in world.rows(each)}
+        expected = {each.offset(): world.columns(each.value()) for each in world.messages() if each.value() != POISON}
+    assert {offset: (row["id"], row["n"], "note" in row) for offset, row in rows.items()} == {
+        offset: (row["id"], str(row["n"]), "note" in row) for offset, row in expected.items()
+    }
+    notes = {offset: row["note"] for offset, row in rows.items() if row.get("note")}
+    assert {offset: json.loads(each or "") for offset, each in notes.items()} == {
+        offset: row["note"] for offset, row in expected.items() if row.get("note")
+    }
 
 
 def masked_rows(world: World) -> Iterator[tuple[int, dict[str, str | None]]]:
