@@ -24,6 +24,9 @@ ValueFormat = Literal["avro", "json", "json_schema", "protobuf"]
 KeyFormat = Literal["avro", "protobuf", "string", "int", "long", "uuid", "json"]
 """Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
 
+PLAIN_KEYS = frozenset({"string", "int", "long", "uuid"})
+"""Formats of keys that are a single value without a schema."""
+
 ChunkFormat = Literal["csv", "parquet"]
 """File formats of chunks."""
 
@@ -130,7 +133,7 @@ class Topic(BaseModel):
         if self.values != "json" and self.columns is not None:
             cure = "add values='json'" if self.values == "avro" else "remove schema"
             raise ValueError(f"schema is given, and values are {self.values}, whose schemas have the columns: {cure}")
-        if self.keys in ("string", "int", "long", "uuid") and len(self.key) > 1:
+        if self.keys in PLAIN_KEYS and len(self.key) > 1:
             raise ValueError(f"keys are {self.keys}, single values, and key has {len(self.key)} fields: expected one")
         if self.values not in ("avro", "json") and self.is_debezium:
             raise ValueError(f"Debezium's envelopes are declared, and values are {self.values}: expected avro or json")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.schemas import column_types
-from feed_assets.core.topics import OPERATIONS, Mask, Topic
+from feed_assets.core.topics import OPERATIONS, PLAIN_KEYS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect, framing
 from feed_assets.kafka.dialect import Unwritable
 from feed_assets.kafka.json_values import JsonValues, object_of
@@ -149,7 +149,7 @@ class Decoder:
             if nested := [name for name, each in fields.items() if dialect.is_nested(each)]:
                 raise Poison.plain(f"the field {nested[0]} of the key is an object or an array: expected a plain value")
             fields = self._json.cells(fields) if self._json else fields
-        elif self._topic.keys != "avro" and self._json:
+        elif self._topic.keys in PLAIN_KEYS and self._json:
             fields = self._json.of_plain_key(fields)
         return fields
 
