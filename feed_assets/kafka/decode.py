@@ -144,6 +144,10 @@ class Decoder:
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
         if absent := [name for name in self._topic.key if name not in fields]:
             raise Poison.plain(f"{place} has no field {absent[0]}")
+        return self._of_declared_types(fields)
+
+    def _of_declared_types(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a key. Those without a schema have the values of the topic's declared columns."""
         if self._topic.keys == "json":
             fields = {name: fields[name] for name in self._topic.key}
             if nested := [name for name, each in fields.items() if dialect.is_nested(each)]:
