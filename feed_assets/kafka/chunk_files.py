@@ -81,5 +81,7 @@ def put(board: Blackboard, key: str, content: bytes, *, replaces: bool) -> None:
     if board.create(path, content) or board.get(path) == content:
         return
     if not replaces:
-        raise ChunkDiffers(f"another process has written {path} meanwhile: its signals are read first.")
+        raise ChunkDiffers(
+            f"another process has written {path} meanwhile, or its signal is lost: the signals are read again first."
+        )
     board.put(path, content)
