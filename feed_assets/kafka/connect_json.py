@@ -4,6 +4,7 @@ In this JSON a date is a number and a decimal is a text of bytes. Only the schem
 `JsonConverter` of Kafka Connect, and "Data types" of Debezium's connectors.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -17,6 +18,7 @@ _LEVELS = 3
 """The deepest struct with values to convert: an envelope, its row, and a decimal with a scale of its own."""
 
 _MOST_SCALE = 1_000
+_SCALE = re.compile("-?[0-9]+")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - Debezium's timestamps have no time zone.
 
 
@@ -80,7 +82,10 @@ def _moment(value: Any, _schema: Mapping[str, Any]) -> str:
 
 def _decimal(value: Any, schema: Mapping[str, Any]) -> Any:
     """Return a decimal. With `decimal.format=NUMERIC` it is a number already."""
-    return _scaled(value, int(schema["parameters"]["scale"])) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    scale = schema["parameters"]["scale"]
+    return _scaled(value, int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else _integer(scale))
 
 
 def _own_scale(value: Any, _schema: Mapping[str, Any]) -> Decimal:
@@ -90,7 +95,9 @@ def _own_scale(value: Any, _schema: Mapping[str, Any]) -> Decimal:
 def _scaled(value: str, scale: int) -> Decimal:
     if abs(scale) > _MOST_SCALE:
         raise ValueError
-    unscaled = int.from_bytes(b64decode(value, validate=True), "big", signed=True)
+    if not (digits := b64decode(value, validate=True)):
+        raise ValueError
+    unscaled = int.from_bytes(digits, "big", signed=True)
     return Decimal(f"{unscaled}E{-scale}")  # Without rounding, unlike `scaleb`.
 
 

@@ -4,6 +4,7 @@ A topic that matches is recorded in the ledger before it is read. So whoever see
 the next load of the definitions, and a connector that is killed in between reads it from its first offset.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,14 @@ NEW_TOPICS = 100
 MOST_FAILURES = 3
 """Failures to prepare a topic after which a look begins no more of them: each may take as long as the broker likes."""
 
+NEW_SECONDS, AGAIN_SECONDS = 5.0, 1.0
+"""Seconds after which a look prepares no further topic: one that is new, or one that was refused before."""
+
 _NAMED = 4
+
+
+class _NotPrepared(Exception):
+    """The broker does not prepare a topic, for example because a right is missing."""
 
 
 @dataclass
@@ -51,6 +59,7 @@ class TopicWatch:
     _next: float = field(default=float("-inf"), init=False)
     _topics: Mapping[str, Topic] = field(default_factory=dict[str, Topic], init=False)
     _refusals: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]], init=False)
+    _tries: Counter[str] = field(default_factory=Counter[str], init=False)
 
     def look(self, now: float) -> Mapping[str, Topic] | None:
         """Return all topics to read if they have changed. Return None if they have not, or if no look is due.
@@ -60,13 +69,14 @@ class TopicWatch:
         """
         if now < self._next:
             return None
-        self._next = now + LOOK_SECONDS
+        began = self.chunking.clock()
         try:
             topics = self._recorded()
             topics = self._recorded() if self._record_new() else topics
         except ServiceUnavailable as error:
             say(f"connector: looks for new topics again in {LOOK_SECONDS:g} s: {error}", level="warning")
             topics = self._readable() or self._topics
+        self._next = now + self.chunking.clock() - began + LOOK_SECONDS  # After the look, which may have taken long.
         changed, self._topics = topics != self._topics, topics
         return topics if changed else None
 
@@ -136,32 +146,40 @@ class TopicWatch:
         """Make the topics beside new topics. Return the fields of their message keys, and why others are not read.
 
         A topic that cannot be prepared, for example without the rights for it, is not recorded: at the next start it
-        would stop all others. Topics that were refused before come last, so that they do not use up all requests.
+        would stop all others. Topics that were tried often come last, and have little time: others wait for a look.
         """
-        fields, refused, failures = dict[str, tuple[str, ...]](), dict[str, str](), 0
-        before = self._refusals.get(pattern.prefix, {})
-        for name in sorted(names, key=lambda each: each in before)[:NEW_TOPICS]:
+        began, fields, failures = self.chunking.clock(), dict[str, tuple[str, ...]](), 0
+        refused = {name: why for name, why in self._refusals.get(pattern.prefix, {}).items() if name in names}
+        for name in sorted(names, key=lambda each: self._tries[each])[:NEW_TOPICS]:
+            if self.chunking.clock() > began + (AGAIN_SECONDS if self._tries[name] else NEW_SECONDS):
+                break
+            self._tries[name] += 1
             try:
                 key = () if pattern.has_key else self.chunking.schemas.key_fields(name)
                 pattern.topic_with(key)
+                self._prepare(name)
             except InvalidName as error:
                 refused[name] = str(error)
-                continue
-            try:
-                if other := companion_topics.foreign(self.chunking.admin, name):
-                    refused[name] = (
-                        f"{other} exists and removes messages by age or size, so it is not ours: rename a topic, or "
-                        "set its retention.ms and retention.bytes to -1 if it is"
-                    )
-                    continue
-                companion_topics.prepare(self.chunking.admin, name)
-            except KafkaUnavailable as error:
+            except _NotPrepared as error:
                 refused[name], failures = str(error), failures + 1
                 if failures >= MOST_FAILURES:
                     break
             else:
                 fields[name] = key
+                refused.pop(name, None)
         return fields, refused
+
+    def _prepare(self, name: str) -> None:
+        """Make the topics beside a topic. Raise InvalidName if one is not ours."""
+        try:
+            if other := companion_topics.foreign(self.chunking.admin, name):
+                raise InvalidName(
+                    f"{other} exists and removes messages by age or size, so it is not ours: rename a topic, or set "
+                    "its retention.ms and retention.bytes to -1 if it is"
+                )
+            companion_topics.prepare(self.chunking.admin, name)
+        except KafkaUnavailable as error:
+            raise _NotPrepared(str(error)) from error
 
     def _listed(self) -> set[str]:
         with translated("list the topics", admin := self.chunking.admin):

@@ -222,6 +222,33 @@ def test_a_topic_that_may_not_be_read_or_prepared_stops_no_other(world, capsys, 
         )
 
 
+def test_topics_whose_key_schemas_take_long_leave_time_for_reading_and_for_other_topics(world, monkeypatch):
+    """Each of the first five takes three seconds, and is refused. A look has five for new topics, and one for them."""
+    seconds, looked = [0.0], []
+
+    def key_fields(name):
+        looked.append(name[-1])
+        seconds[0] += 0 if name[-1] == "z" else 3
+        if name[-1] != "z":
+            raise InvalidName("its key schema cannot be read")
+        return ("id",)
+
+    monkeypatch.setattr(companion_topics, "prepare", lambda *_: None)
+    chunking = replace(world.place.chunking(), clock=lambda: seconds[0])
+    pattern = replace(SHOP, pattern=r"clicks\.(.)", has_key=False)
+    watch = topic_watch.TopicWatch(open_ledger(settings().ledger), chunking, [pattern], {}, {})
+    monkeypatch.setattr(watch, "_listed", lambda: {f"clicks.{each}" for each in "abcdez"})
+    with closing(chunking.schemas):
+        monkeypatch.setattr(chunking.schemas, "key_fields", key_fields)
+        found = []
+        for _ in range(4):
+            found.append(watch.look(seconds[0]))
+            assert watch.look(seconds[0]) is None, "the next look is later"
+            seconds[0] += topic_watch.LOOK_SECONDS
+    assert looked == [*"abcdez", "a"]
+    assert [*map(bool, found)] == [False, False, True, False]
+
+
 def test_a_topic_whose_signals_would_go_into_somebody_elses_topic_is_not_read(world, capsys):
     world.create()
     other = second(world)

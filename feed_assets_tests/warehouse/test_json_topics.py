@@ -228,6 +228,11 @@ def test_what_is_no_strict_json_object_is_a_dead_letter(value):
         ("io.debezium.time.Timestamp", 10**18, "the field 'x' is not a value of its type io.debezium.time.Timestamp"),
         ("org.apache.kafka.connect.data.Decimal", "!", "the field 'x' is not a value of its type org.apache"),
         ("org.apache.kafka.connect.data.Decimal", "AQ==", "the field 'x' is not a value of its type org.apache"),
+        (
+            "io.debezium.data.VariableScaleDecimal",
+            {"value": "", "scale": 2},
+            "the field 'x' is not a value of its type",
+        ),
         ("io.debezium.data.VariableScaleDecimal", {"value": "AQ=="}, "the field 'x' is not a value of its type io."),
         ("io.debezium.time.NanoTimestamp", 10**18, "the field x is not a timestamp_ntz: found a number"),
     ],
