@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,7 +143,8 @@ def state(name: Name, as_json: AsJson = False) -> None:
         table_states = states.tables(connection) if states.exists(connection, engine) else []
         held = dataset_state.loads(connection, engine)
     replaced = {each.dataset for each in held}
-    rows = [*TableView.each(each for each in table_states if each.topic not in replaced), *_held(held, table_states)]
+    topic_states = [each._replace(partition=_named(each)) for each in table_states if each.topic not in replaced]
+    rows = [*TableView.each(topic_states), *_held(held, table_states)]
     show(rows, as_json, "" if rows else f"nothing was loaded into {name} yet")
 
 
@@ -153,6 +155,9 @@ def reset(
     begin: Annotated[
         str | None,
         typer.Option("--from", metavar="stop|OFFSET", help="Keep the present position, or begin at this offset."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only this topic of a union: its rows are deleted and loaded again.")
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Execute the statements. Without --apply they are only printed.")
@@ -169,8 +174,14 @@ def reset(
     engine, first = _engine(name), _begin(begin)
     if why := engine.absence():
         raise InvalidName(f"{table} cannot be reset: {why}.")
+    if topic and begin:
+        raise InvalidName("--topic reads the topic from its first signal on: leave out --from.")
     with engine.open() as connection:
-        statements = reset.plan(connection, engine, table, first)
+        statements = (
+            reset.plan_topic(connection, engine, table, topic)
+            if topic
+            else reset.plan(connection, engine, table, first)
+        )
         if apply:
             reset.apply(connection, engine, loader.holder(), loader.LEASE_SECONDS, statements)
     if as_json:
@@ -197,6 +208,11 @@ def _engine(name: str) -> "Engine":
 
     place = settings().warehouse(name)
     return engine_of(place.url.get_secret_value(), place.iam_role, name)
+
+
+def _named(state: "TableState") -> int | str | None:
+    """Return the partition as it is shown: a number, or `topic-0` in a table of several topics."""
+    return state.partition if state.place in (None, str(state.partition)) else state.place
 
 
 def _held(held: "Iterable[LoadedUpdate]", table_states: "Iterable[TableState]") -> Iterator[TableView]:
@@ -229,8 +245,9 @@ def _newer_sources(graph: "Graph", warehouse: str, *, refuse: bool) -> "Callable
 
 def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSources":
     """Return the topics and datasets with a table in a warehouse, by default all. Raise InvalidName for other names."""
+    from feed_assets.core.topic_unions import TopicUnion
     from feed_assets.core.topics import TopicHistory
-    from feed_assets.orchestration.declare.declarations import LoadedDataset
+    from feed_assets.orchestration.declare.declarations import LoadedDataset, LoadedTopic, LoadedUnion
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import DatasetUpdates
 
@@ -247,13 +264,17 @@ def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSo
         raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(declared))}.")
     chosen = [declared[name] for name in names or declared]
     datasets = [each.dataset for each in chosen if isinstance(each, LoadedDataset)]
-    tables = [each for each in chosen if not isinstance(each, LoadedDataset)]
+    tables = [each for each in chosen if isinstance(each, LoadedTopic)]
+    unions = [each for each in chosen if isinstance(each, LoadedUnion)]
     sources: dict[str, TableSource] = {}
-    if tables:
-        topics = wanted_topics(graph, [*dict.fromkeys(each.topic for each in tables)])
+    if names_of_topics := [*(each.topic for each in tables), *(topic for each in unions for topic in each.topics)]:
+        topics = wanted_topics(graph, [*dict.fromkeys(names_of_topics)])
         for each in tables:
             rules = topics[each.topic]
             sources[each.name] = TopicHistory(each.topic, rules) if each.is_history else rules
+        for each in unions:
+            rules_by_topic = {topic: topics[topic] for topic in each.topics}
+            sources[each.name] = TopicUnion(rules_by_topic, each.topic_in_key, each.is_history)
     if datasets:
         services = open_services(graph, makes=False)
         sources |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
@@ -261,7 +282,8 @@ def _table_sources(graph: "Graph", warehouse: str, names: list[str]) -> "TableSo
 
 
 def _refusing(sources: "TableSources") -> "TableSources":
-    """Return the topics, histories and datasets, where topics refuse rows that would stop their table."""
+    """Return the topics, histories, unions and datasets, where topics refuse rows that would stop their table."""
+    from feed_assets.core.topic_unions import TopicUnion
     from feed_assets.core.topics import Topic, TopicHistory
 
     def refusing(rules: Topic) -> Topic:
@@ -271,6 +293,8 @@ def _refusing(sources: "TableSources") -> "TableSources":
     for name, each in sources.items():
         if isinstance(each, TopicHistory):
             refused[name] = TopicHistory(each.topic, refusing(each.rules))
+        elif isinstance(each, TopicUnion):
+            refused[name] = replace(each, topics={topic: refusing(rules) for topic, rules in each.topics.items()})
         else:
             refused[name] = refusing(each) if isinstance(each, Topic) else each
     return refused

@@ -49,6 +49,8 @@ class Loaded(NamedTuple):
     loaded_at: datetime | None
     schema_id: int | None
     refused: int
+    place: str | None
+    """The partition's name. It is None if no load can have written the partition."""
 
     @property
     def name(self) -> str:
@@ -129,14 +131,18 @@ class TableLoads:
     ) -> Iterator[WriteEvent | Rejected]:
         """Yield an event for each topic partition with new loads. `histories` has the topics of history tables."""
         # Each topic takes a connection to the broker. Whoever may write the state tables can name thousands of topics.
-        topics = {histories.get(each.topic, each.topic) for each in new}
+        places = {each.name: _place(each, histories) for each in new}
+        topics = {topic for topic, _ in places.values()}
         ends_by_topic = {each: _ends(each) if monotonic() <= until else None for each in topics}
 
         def event_of(each: Loaded) -> WriteEvent:
             if each.loaded_at is None:
                 raise InvalidEvent("no load can have written the time: expected one from 1970 to now.")
-            ends = ends_by_topic[histories.get(each.topic, each.topic)]
-            lag = None if ends is None else max(0, ends.get(each.partition, 0) - each.next_offset)
+            if each.place is None:
+                raise InvalidEvent("no load can have written the partition: expected one of the table's topics.")
+            topic, partition = places[each.name]
+            ends = ends_by_topic[topic]
+            lag = None if ends is None else max(0, ends.get(partition, 0) - each.next_offset)
             context = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **declared.get(each.topic, {})}
             return _event(
                 table_name=table_of(self.warehouse, each.topic),
@@ -144,7 +150,7 @@ class TableLoads:
                 event_marker=each.loaded_at,
                 correlation_id=f"{self.warehouse}/{each.name}/{each.next_offset}@{each.loaded_at.isoformat()}",
                 write_operation=Operation.INSERT if each.topic in histories else Operation.UPSERT,
-                partition_key=str(each.partition),
+                partition_key=each.place,
                 context=context,
             )
 
@@ -255,6 +261,12 @@ def _ends(topic: str) -> dict[int, int] | None:
     return {}
 
 
+def _place(loaded: Loaded, histories: Mapping[str, str]) -> tuple[str, int]:
+    """Return the topic and partition of a loaded partition. In a union, its name has both."""
+    topic, dash, partition = (loaded.place or "").rpartition("-")
+    return (topic, int(partition)) if dash else (histories.get(loaded.topic, loaded.topic), loaded.partition)
+
+
 def _loaded(connection: Connection, engine: Engine) -> list[Loaded]:
     """Return the topic partitions that have been loaded at least once."""
     rows = load_state.tables(connection) if load_state.exists(connection, engine) else []
@@ -266,6 +278,7 @@ def _loaded(connection: Connection, engine: Engine) -> list[Loaded]:
             loaded_at=each.loaded_at,
             schema_id=each.schema_id,
             refused=each.refused,
+            place=each.place,
         )
         for each in rows
         if each.partition is not None and each.next_offset is not None

@@ -20,13 +20,22 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.message_words import excerpt
 from feed_assets.core.sql_text import quoted
+from feed_assets.core.topic_unions import TOPIC, UnionPart, partition_name
 from feed_assets.core.topics import Conflicts
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import load_files, load_state, message_history, ordered_merge, refused_rows, statements
+from feed_assets.warehouse import (
+    load_files,
+    load_state,
+    message_history,
+    ordered_merge,
+    refused_rows,
+    statements,
+    union_state,
+)
 from feed_assets.warehouse.conflicts import Refusal, Refusals, change
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
-from feed_assets.warehouse.load_files import ChunkGroup
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.migrations import places
@@ -48,6 +57,8 @@ class LoadContext:
     deleted_days: float
     conflicts: Conflicts = "stop"
     """The choice for rows that the table cannot take."""
+    part: UnionPart | None = None
+    """The topic that is loaded, if the table has several."""
 
     def __post_init__(self) -> None:
         if self.engine.reads_chunks and not self.board.url.startswith("s3://"):
@@ -97,14 +108,15 @@ def load(
     DiskFull, and errors of the warehouse and the chunks.
     """
     signals = [each for group in groups for each in group.signals]
-    positions, topic_id = _positions(topic, state, signals), signals[0].signal.topic_id
+    positions = _positions(topic, state, signals, place.part)
+    topic_id = union_state.with_id(topic, state, place.part, signals[0].signal.topic_id)
     shapes = {each.schema_id: shape_of(each.schema_id) for each in groups}
     planned = _changes(place, topic, state, shapes)
     shapes, refused = dict(planned.shapes), planned.refusals
     shapes |= {None: None} if refused else {}  # For chunks with only tombstones, which are in groups of any schema.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
-            copies = load_files.fetch(place.board, groups, folder, refused)
+            copies = _numbered(load_files.fetch(place.board, groups, folder, refused), place.part)
             ready = readied(place.engine, place.board, topic, state=state, shapes=shapes, copies=copies)
         changes = _changes(place, topic, ready.state, ready.shapes)
         after = replace(changes.state, positions=positions, topic_id=topic_id)
@@ -151,7 +163,8 @@ def _commit(
             connection.execute(each)
         refused_rows.refuse(connection, engine, topic, ready.refused)
         if after.shape is not None and ready.batches:
-            _Rows(place, connection, topic, after.shape).merge(ready.batches, ready.shapes, changes.refusals)
+            shape = union_state.staged(after.shape, place.part)
+            _Rows(place, connection, topic, shape).merge(ready.batches, ready.shapes, changes.refusals)
         load_state.write(connection, engine, topic, before, after)
         if engine.reads_chunks:
             load_files.check_unchanged(place.board, ready.copies)
@@ -172,22 +185,30 @@ def _changes(place: LoadContext, table: str, state: TopicState, shapes: Shapes) 
     return _Changes(tuple(all_statements), state, changed_shapes, refusals)
 
 
-def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
+def _numbered(copies: Sequence[Copy], part: UnionPart | None) -> Sequence[Copy]:
+    """Return copies with the numbers that their partitions have in the table."""
+    return [each._replace(partition=part.partitions[each.partition]) for each in copies] if part else copies
+
+
+def _positions(
+    topic: str, state: TopicState, signals: Sequence[Signalled], part: UnionPart | None
+) -> Mapping[int, Position]:
     """Return how far each topic partition is loaded after the chunks of these signals.
 
     Raise OffsetsMissing if the chunks skip offsets.
     """
     positions = dict(state.positions)
     for signal, signal_offset in signals:
-        position = positions.get(signal.partition)
+        number = part.partitions[signal.partition] if part else signal.partition
+        position = positions.get(number)
         if position is not None and signal.first_offset > position.next_offset:
             raise OffsetsMissing(
-                f"{topic}/{signal.partition} continues at offset {signal.first_offset}: expected "
-                f"{position.next_offset}, up to which the table is loaded. Signals were removed. "
+                f"{part.topic if part else topic}/{signal.partition} continues at offset {signal.first_offset}: "
+                f"expected {position.next_offset}, up to which the table is loaded. Signals were removed. "
                 f"To load the others, make the table anew: `feed-assets warehouse reset WAREHOUSE {topic} --apply`."
             )
         if position is None or signal.next_offset > position.next_offset:
-            positions[signal.partition] = Position(signal.next_offset, signal_offset)
+            positions[number] = Position(signal.next_offset, signal_offset)
     return positions
 
 
@@ -220,7 +241,7 @@ class _Rows:
 
     def __init__(self, place: LoadContext, connection: Connection, table: str, shape: Shape) -> None:
         self._connection, self._table, self._shape = connection, table, shape
-        self._engine, self._deleted_days = place.engine, place.deleted_days
+        self._engine, self._deleted_days, self._part = place.engine, place.deleted_days, place.part
 
     def merge(self, batches: Sequence[ChunkGroup], shapes: Shapes, refusals: Refusals) -> None:
         """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
@@ -271,7 +292,8 @@ class _Rows:
         for batch in sorted(batches, key=lambda each: _order(refusals.get(each.schema_id))):
             column_by_name, refusal = columns[batch.schema_id], refusals.get(batch.schema_id)
             has_key = refusal is None or refusal.has_key
-            if has_key and (absent := {*self._shape.key} - {column_by_name[each] for each in batch.columns}):
+            names = {TOPIC, *(column_by_name[each] for each in batch.columns)}
+            if has_key and (absent := {*self._shape.key} - names):
                 raise InvalidShape(
                     f"the chunks of {self._table} have no column {min(absent)}, which is part of its key."
                 )
@@ -324,7 +346,13 @@ class _Rows:
         for *key, one, other in strays:
             named = zip(self._shape.key, key, strict=True)
             key_text = excerpt(", ".join(f"{name} {value!r}" for name, value in named))
+            advice = "Produce a key to one partition."
+            if self._part:
+                one, other = (partition_name(self._part.topics, int(str(each))) for each in (one, other))
+                advice = (
+                    "If each topic has keys of its own, declare topic_in_key; else declare newest_by for the topics."
+                )
             raise KeyStrayed(
                 f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, otherwise "
-                "the newest row is unknown. Produce a key to one partition."
+                f"the newest row is unknown. {advice}"
             )

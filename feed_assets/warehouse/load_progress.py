@@ -25,6 +25,14 @@ class LoadProgress:
         """Return the time of the oldest signal that is not loaded yet."""
         return min(self._since.values(), default=0.0)
 
+    @classmethod
+    def total(cls, parts: Iterable["LoadProgress"]) -> "LoadProgress":
+        """Return the progress of a table whose topics are loaded one by one."""
+        parts = [*parts]
+        last = max(parts, key=lambda each: each.loaded_at)
+        since = {(number, 0): each.since for number, each in enumerate(parts) if each.since}
+        return cls(last.now, sum(each.records for each in parts), last.loaded_at, latency=last.latency, _since=since)
+
     def add(self, signal: Signalled, at: float) -> None:
         """Add a signal that is to be loaded, and its time."""
         self._since[signal.signal.partition, signal.signal_offset] = at

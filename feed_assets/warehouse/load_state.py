@@ -13,7 +13,7 @@ from typing import NamedTuple
 from feed_assets.core.errors import LeaseHeld, LoadFailed, WarehouseTaken
 from feed_assets.core.limits import NAME_BYTES
 from feed_assets.core.sql_text import literal, quoted, storable
-from feed_assets.warehouse import loader_tables
+from feed_assets.warehouse import loader_tables, union_topics
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.loader_tables import LoaderTable
 from feed_assets.warehouse.shapes import Shape
@@ -66,6 +66,8 @@ class TableState(NamedTuple):
     loaded_at: datetime | None
     refused: int
     problem: str | None
+    place: str | None = None
+    """The partition's name: its number, or `topic-0` in a table of several topics."""
 
 
 _LONGEST_SHAPE = 1 << 20
@@ -284,4 +286,5 @@ def tables(connection: Connection) -> list[TableState]:
     if len(rows) > MOST_ROWS:
         advice = f"Delete the rows of {STATE}.tables and {STATE}.positions that no load has written."
         raise loader_tables.altered("tables", f"more than {MOST_ROWS:,} rows", "one for each partition", advice)
-    return [TableState(*each) for each in rows]
+    topics = union_topics.topics_of(connection)
+    return [TableState(*each, union_topics.name_of(topics.get(each[0]), each[1])) for each in rows]

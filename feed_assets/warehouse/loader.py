@@ -25,10 +25,11 @@ from feed_assets.core.errors import (
     in_short,
 )
 from feed_assets.core.message_words import shortened
+from feed_assets.core.topic_unions import TopicUnion
 from feed_assets.core.topics import Topic, TopicHistory
 from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
-from feed_assets.warehouse import dataset_state, load_state, loader_tables
+from feed_assets.warehouse import dataset_state, load_state, loader_tables, union_state
 from feed_assets.warehouse.dataset import DatasetTable, DatasetUpdates
 from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
@@ -65,10 +66,10 @@ PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, and the longest wait. Each further failure doubles the wait."""
 
 
-TableSource = Topic | TopicHistory | DatasetUpdates
+TableSource = Topic | TopicHistory | TopicUnion | DatasetUpdates
 
 TableSources = Mapping[str, TableSource]
-"""Topics, histories and datasets to load, by table name."""
+"""Topics, histories, unions and datasets to load, by table name."""
 
 
 def follower(connection: Connection | None, loading: Target, holder: str, name: str, source: TableSource) -> Follower:
@@ -82,9 +83,13 @@ def follower(connection: Connection | None, loading: Target, holder: str, name: 
         return DatasetTable(loading, holder, source, state, mark)
     # Import this module here, because it needs Kafka's packages, which a dataset does not need.
     from feed_assets.warehouse.table import Loading, TopicTable
+    from feed_assets.warehouse.union_table import UnionTable
 
     if not isinstance(loading, Loading):
         raise TypeError(f"{name} is a topic: expected a `Loading`, which has the place of its chunks.")
+    union_state.check_kind(name, state, is_union=isinstance(source, TopicUnion))
+    if isinstance(source, TopicUnion):
+        return UnionTable(loading, holder, name, source, state)
     return TopicTable(loading, holder, name, source, state)
 
 

@@ -92,7 +92,7 @@ def migrate(table: Shape, newer: Shape) -> Migration:
         raise _refused(f"there is no field {table.newest_by}, by which newest_by orders the rows", table, newer)
     variants = merged_variants(table, newer, new_names)
     stays = kept_for_variants(newer.model_copy(update={"variants": variants}))
-    if newer.is_history:  # Its old rows keep their values.
+    if newer.is_history or newer.is_union:  # Old rows, or rows of another topic, keep their values.
         stays |= {each.name for each in table.columns} - {*newer.key}
     retained = {each.name: each for each in table.columns if each.name not in kept and each.name in stays}
     dropped = [DropColumn(each.name) for each in table.columns if each.name not in {*kept, *retained}]

@@ -1,12 +1,13 @@
 """Reset of a table: one transaction drops the table and deletes its rows in the state tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
-from feed_assets.warehouse import dataset_state, load_state, loader_tables, message_history
+from feed_assets.core.topic_unions import UnionPart
+from feed_assets.warehouse import dataset_state, load_state, loader_tables, message_history, union_topics
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.shapes import PARTITION, Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
@@ -28,14 +29,56 @@ def plan(connection: Connection, engine: Engine, table: str, begin: int | str | 
     names = (
         sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection, engine) else []
     )
-    if table not in names:
-        expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
-        raise InvalidName(f"the warehouse has no table {table!r}: {expected}. Correct the name.")
+    _check_table(table, names)
     shape = load_state.shape(connection, table)  # Do not read positions: a reset must also repair wrong positions.
     is_dataset = shape is not None and not shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
-    return [*_dropped(engine, table, shape), *_forgotten(connection, engine, table), *_positions(table, begin)]
+    is_union = begin is not None and table in union_topics.topics_of(connection)
+    forgotten = _forgotten(connection, engine, table, is_union=is_union)
+    return [*_dropped(engine, table, shape), *forgotten, *_positions(table, begin)]
+
+
+def plan_topic(connection: Connection, engine: Engine, table: str, topic: str) -> list[str]:
+    """Return the statements that delete the rows and positions of one topic of a union. The next load reads it again.
+
+    Raise InvalidName if the table is not a union with this topic, or has `newest_by`: then rows of other topics that
+    lost to the deleted ones would not come back.
+    """
+    ids = union_topics.topics_of(connection).get(table, {}) if load_state.exists(connection, engine) else {}
+    topics = [*ids]
+    if topic not in topics:
+        raise InvalidName(f"{table} has no topic {topic!r}: expected one of {', '.join(topics)}. Correct the name.")
+    shape = load_state.shape(connection, table)
+    if shape and shape.newest_by and not shape.is_history:
+        raise InvalidName(
+            f"{table} has newest_by, and rows of its other topics have lost to rows of {topic}: they would not come "
+            "back. Make the whole table anew: leave out --topic."
+        )
+    part = UnionPart(tuple(topics), topics.index(topic))
+    return [*_deleted_rows(engine, table, shape, part), _forgotten_topic(table, {**ids, topic: None})]
+
+
+def _deleted_rows(engine: Engine, table: str, shape: Shape | None, part: UnionPart) -> Iterator[str]:
+    own = f"BETWEEN {part.partitions.start} AND {part.partitions[-1]}"
+    if shape is not None:
+        yield f"DELETE FROM {engine.table(table)} WHERE {PARTITION} {own}"
+    if shape is not None and not shape.is_history:
+        yield f"DELETE FROM {deleted_of(table)} WHERE {PARTITION} {own}"
+    for each in ("refused", "positions"):
+        yield f"DELETE FROM {STATE}.{each} WHERE topic = {literal(table)} AND topic_partition {own}"
+
+
+def _forgotten_topic(table: str, ids: Mapping[str, str | None]) -> str:
+    """Return the statement after which a recreated topic is loaded, too. It keeps its number."""
+    text = literal(union_topics.text_of(ids))
+    return f"UPDATE {STATE}.tables SET topic_id = {text}, problem = NULL WHERE topic = {literal(table)}"
+
+
+def _check_table(table: str, names: Sequence[str]) -> None:
+    if table not in names:
+        expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
+        raise InvalidName(f"the warehouse has no table {table!r}: {expected}. Correct the name.")
 
 
 def _dropped(engine: Engine, table: str, shape: Shape | None) -> Iterator[str]:
@@ -50,9 +93,14 @@ def _dropped(engine: Engine, table: str, shape: Shape | None) -> Iterator[str]:
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
 
 
-def _forgotten(connection: Connection, engine: Engine, table: str) -> Iterator[str]:
-    for name in ("tables", "refused"):
-        yield f"DELETE FROM {STATE}.{name} WHERE topic = {literal(table)}"
+def _forgotten(connection: Connection, engine: Engine, table: str, *, is_union: bool) -> Iterator[str]:
+    """Yield statements that forget a table. A union that keeps its positions keeps its topics, which number them."""
+    where = f"WHERE topic = {literal(table)}"
+    if is_union:
+        yield f"UPDATE {STATE}.tables SET schema_id = NULL, shape = NULL, problem = NULL {where}"
+    else:
+        yield f"DELETE FROM {STATE}.tables {where}"
+    yield f"DELETE FROM {STATE}.refused {where}"
     if dataset_state.exists(connection, engine):
         for name in ("updates", "marks"):
             yield f"DELETE FROM {STATE}.{name} WHERE dataset = {literal(table)}"

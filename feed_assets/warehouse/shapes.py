@@ -113,6 +113,8 @@ class Shape(BaseModel):
     """The column whose greatest value wins for a key. If it is empty, the highest offset wins."""
     is_history: bool = False
     """True for a history table: it has a row for each message, and OPERATION as a column."""
+    is_union: bool = False
+    """True for a table of several topics: a column has the topic of each row, and no schema drops a column."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"

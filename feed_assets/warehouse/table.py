@@ -1,6 +1,6 @@
 """Loading of one topic into its table: signals are read, collected in groups, and their chunks are loaded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -14,6 +14,7 @@ from feed_assets.core.errors import (
     NoTopic,
     OffsetsMissing,
 )
+from feed_assets.core.topic_unions import UnionPart, named
 from feed_assets.core.topics import Topic, TopicHistory, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
@@ -23,12 +24,12 @@ from feed_assets.kafka.lag import ends, why_unsignalled
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signal_message import Signal
-from feed_assets.warehouse import loader_tables
+from feed_assets.warehouse import loader_tables, union_state
 from feed_assets.warehouse.conflicts import TableChange, change
 from feed_assets.warehouse.load import LoadContext, fitting, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_progress import LoadProgress
-from feed_assets.warehouse.load_state import TopicState
+from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.message_history import with_history
 from feed_assets.warehouse.order_column import with_order
 from feed_assets.warehouse.shapes import Shape, shape_of
@@ -55,20 +56,36 @@ class TopicTable:
     """The warehouse table that a topic is loaded into. Loading continues from the state that the last load stored.
 
     A topic may have two tables: one with the latest row of each key, and its history. Each has a state of its own.
+    The topics of a union share the state of its table, and each is loaded in transactions of its own.
     """
 
-    def __init__(self, loading: Loading, holder: str, name: str, of: Topic | TopicHistory, state: TopicState) -> None:
-        self._loading, self.name, self._state = loading, name, state
+    def __init__(
+        self,
+        loading: Loading,
+        holder: str,
+        name: str,
+        of: Topic | TopicHistory,
+        state: TopicState,
+        *,
+        part: UnionPart | None = None,
+    ) -> None:
+        self._loading, self.name, self.state, self._part = loading, name, state, part
         self._is_history = isinstance(of, TopicHistory)
-        self._topic_name, self._topic = (of.topic, of.rules) if isinstance(of, TopicHistory) else (name, of)
+        self._topic = of.rules if isinstance(of, TopicHistory) else of
+        self.topic = part.topic if part else of.topic if isinstance(of, TopicHistory) else name
         days = loading.warehouse.deleted_days
-        self._place = LoadContext(loading.engine, loading.board, holder, days, self._topic.conflicts)
+        self._place = LoadContext(loading.engine, loading.board, holder, days, self._topic.conflicts, part)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._early: list[Signalled] = []
         """Signals that a history holds back: deletes before the first value, whose schema has the columns."""
-        self._after = {number: each.signal_offset for number, each in state.positions.items()}
+        self._after = {number: each.signal_offset for number, each in self._positions.items()}
         self._is_anew = self._has_said_nothing = self._is_within = False
         self.loads, self.progress = 0, LoadProgress()
+
+    @property
+    def _positions(self) -> Mapping[int, Position]:
+        """Return the stored positions of the topic."""
+        return union_state.positions_of(self.state, self._part)
 
     @property
     def waiting(self) -> int:
@@ -94,13 +111,12 @@ class TopicTable:
         """Yield the change that the table needs, for each new schema in chunks that are not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
-        state = self._state
         for each in runs(self._buffer.signals):
             shape = self._shape_of(each.schema_id)
             table_change = change(
-                self._loading.engine, self.name, state, each.schema_id, shape, conflicts=self._topic.conflicts
+                self._loading.engine, self.name, self.state, each.schema_id, shape, conflicts=self._topic.conflicts
             )
-            state = table_change.state
+            self.state = table_change.state
             if table_change.statements:
                 yield table_change
 
@@ -109,7 +125,7 @@ class TopicTable:
         try:
             page = topic_reader.read(
                 self._loading.clients,
-                signals_of(self._topic_name),
+                signals_of(self.topic),
                 self._after,
                 limit=limit,
                 size=_READ_BYTES,
@@ -121,18 +137,19 @@ class TopicTable:
         except LogTrimmed as error:
             self._begin_anew(error)
             return False
+        positions = self._positions
         for partition, message in page.messages:
             if (signal := self._signal(partition, message)) is None:
                 continue
             self._refuse_another(signal)
-            position = self._state.positions.get(partition)
+            position = positions.get(partition)
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(signalled := Signalled(signal, message.offset + 1), now)
                 self.progress.add(signalled, message.moment / 1000)
         self._after = page.after
         if page.is_complete:  # If the topic was recreated, its signals have raised an error above.
             self._refuse_beyond()
-        if page.is_complete and not (page.messages or self._state.positions or self.waiting):
+        if page.is_complete and not (page.messages or positions or self.waiting):
             self._say_nothing()
         return page.is_complete
 
@@ -143,9 +160,9 @@ class TopicTable:
         """
         try:
             signal = Signal.of(message.value or b"")
-            signal_message.check_place(signal, self._topic_name, partition)
+            signal_message.check_place(signal, self.topic, partition)
         except InvalidEvent as error:
-            place = f"{signals_of(self._topic_name)}/{partition} offset {message.offset}"
+            place = f"{signals_of(self.topic)}/{partition} offset {message.offset}"
             say(f"warehouse {self._loading.name}: {place} is skipped, because it is not a signal: {error}")
             return None
         return signal
@@ -154,7 +171,7 @@ class TopicTable:
         """Print once that there is nothing to load, and why."""
         if not self._has_said_nothing:
             self._has_said_nothing = True
-            why = why_unsignalled(self._loading.clients, self._topic_name)
+            why = why_unsignalled(self._loading.clients, self.topic)
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
@@ -162,12 +179,13 @@ class TopicTable:
 
         Otherwise the loader would skip this signal, because its stored positions belong to the old topic.
         """
-        if self._state.topic_id in (None, signal.topic_id):
+        if union_state.id_of(self.name, self.state, self._part) in (None, signal.topic_id):
             return
+        option = f" --topic {self.topic}" if self._part and not self._topic.newest_by else ""
         raise LogTrimmed(
-            f"{self._topic_name} was deleted and recreated: expected the topic from which its table was loaded, "
+            f"{self.topic} was deleted and recreated: expected the topic from which its table was loaded, "
             "because offsets begin again. Make the table anew: "
-            f"`feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
+            f"`feed-assets warehouse reset {self._loading.name} {self.name}{option} --apply`."
         )
 
     def _refuse_beyond(self) -> None:
@@ -175,17 +193,17 @@ class TopicTable:
 
         Check this once per session.
         """
-        if self._is_within or not self._state.positions:
+        if self._is_within or not (positions := self._positions):
             return
         try:
-            end_offsets = ends(self._loading.clients, self._topic_name)
+            end_offsets = ends(self._loading.clients, self.topic)
         except NoTopic:
             return
-        for partition, position in self._state.positions.items():
+        for partition, position in positions.items():
             if position.next_offset > (end := end_offsets.get(partition, 0)):
                 raise LoadFailed(
-                    f"{STATE}.positions has {self.name}/{partition} at offset {position.next_offset}: expected at most "
-                    f"{end}, where the topic ends. Somebody altered it, or the topic was recreated. "
+                    f"{STATE}.positions has {self._named(partition)} at offset {position.next_offset}: expected at "
+                    f"most {end}, where the topic ends. Somebody altered it, or the topic was recreated. "
                     f"{loader_tables.reset_advice(self.name)}"
                 )
         self._is_within = True
@@ -193,15 +211,16 @@ class TopicTable:
     def _due(self, now: float) -> list[LoadGroup]:
         """Return the groups of chunks to load now. A history without a table waits for the first value.
 
-        A table with the latest rows skips deletes before it.
+        Another topic of a union may bring it. A table with the latest rows skips deletes before it.
         """
         due = self._buffer.due(now)
-        if not self._is_history or self._state.shape is not None:
+        has_columns = self.state.shape is not None
+        if not self._is_history or (has_columns and not self._early):
             return due
         signals = [*self._early, *(each for group in due for each in group.signals)]
-        has_value = any(each.schema_id is not None for each in due)
-        self._early = [] if has_value else signals
-        return [*runs(signals)] if has_value else []
+        has_columns = has_columns or any(each.schema_id is not None for each in due)
+        self._early = [] if has_columns else signals
+        return [*runs(signals)] if has_columns else []
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
         """Load groups of chunks in order, as many as fit into each transaction.
@@ -211,9 +230,9 @@ class TopicTable:
         while due:
             try:
                 count = fitting(
-                    self._place.engine, self.name, self._state, due, self._shape_of, conflicts=self._topic.conflicts
+                    self._place.engine, self.name, self.state, due, self._shape_of, conflicts=self._topic.conflicts
                 )
-                self._state = load(self._place, self.name, self._state, due[:count], self._shape_of)
+                self.state = load(self._place, self.name, self.state, due[:count], self._shape_of)
             except OffsetsMissing as error:
                 self._begin_anew(error)
                 return False
@@ -269,4 +288,9 @@ class TopicTable:
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
             ) from error
         shape = with_order(shape, self._topic.newest_by) if self._topic.newest_by else shape
-        return with_history(shape) if self._is_history else shape
+        shape = with_history(shape) if self._is_history else shape
+        return union_state.with_topic(shape, self._part) if self._part else shape
+
+    def _named(self, partition: int) -> str:
+        """Return the name of a partition of the topic in messages about the table."""
+        return f"{self.name}/{named(self.topic, partition) if self._part else partition}"

@@ -11,6 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.limits import check_partition
 from feed_assets.core.sub_partitions import Tracked
+from feed_assets.core.topic_unions import named
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.cadences import expects_partitions
 from feed_assets.orchestration.declare.declarations import (
@@ -19,6 +20,7 @@ from feed_assets.orchestration.declare.declarations import (
     EventTable,
     Foreign,
     LoadedTopic,
+    LoadedUnion,
     Rejects,
     StateTable,
     blackboard_of,
@@ -65,17 +67,24 @@ class Node:
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
-    def partitioned_as(self) -> str | None:
-        """Return the Kafka topic whose partitions an event table has.
+    def partitioned_as(self) -> tuple[str, ...]:
+        """Return the Kafka topics whose partitions an event table has.
 
-        This is the table's own topic, or the topic that it is loaded from.
+        These are the table's own topic, or the topics that it is loaded from.
         """
         declared = self.declaration
         if not isinstance(declared, EventTable):
-            return None
+            return ()
+        if isinstance(declared.loaded, LoadedUnion):
+            return declared.loaded.topics
         if isinstance(declared.loaded, LoadedTopic):
-            return declared.loaded.topic
-        return declared.table_name if declared.topic else None
+            return (declared.loaded.topic,)
+        return (declared.table_name,) if declared.topic else ()
+
+    def partition_key_of(self, topic: str, partition: str) -> str:
+        """Return the partition key for a partition of one of these topics."""
+        is_union = isinstance(self.declaration, EventTable) and isinstance(self.declaration.loaded, LoadedUnion)
+        return named(topic, partition) if is_union else partition
 
     @property
     def cadence(self) -> Cadence | None:

@@ -170,6 +170,22 @@ class LoadedTopic:
 
 
 @dataclass(frozen=True)
+class LoadedUnion:
+    """Several Kafka topics whose chunks are loaded into one table of a warehouse. `union` names the table."""
+
+    union: str
+    topics: tuple[str, ...]
+    warehouse: str
+    topic_in_key: bool = False
+    is_history: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table in the warehouse."""
+        return history_of(self.union) if self.is_history else self.union
+
+
+@dataclass(frozen=True)
 class LoadedDataset:
     """A dataset whose rows are loaded into a warehouse."""
 
@@ -197,7 +213,7 @@ class EventTable:
 
     If there are more, an alert opens.
     """
-    loaded: LoadedTopic | LoadedDataset | None = None
+    loaded: LoadedTopic | LoadedUnion | LoadedDataset | None = None
     """The topic or dataset that the table is loaded from, if it is a warehouse table."""
     by_pattern: bool = False
     """True for a topic that `kafka_topics` has declared, and for its warehouse tables."""

@@ -12,13 +12,20 @@ from feed_assets.core.errors import SourceBusy
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED
+from feed_assets.core.topic_unions import named
 from feed_assets.kafka import check_installed
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.declare.declarations import NOT_YET, EventTable, LoadedDataset, LoadedTopic
+from feed_assets.orchestration.declare.declarations import (
+    NOT_YET,
+    EventTable,
+    LoadedDataset,
+    LoadedTopic,
+    LoadedUnion,
+)
 from feed_assets.orchestration.declare.topic_tables import declared_topics
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
@@ -43,14 +50,15 @@ def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
 
     Raise SourceUnavailable if the broker does not answer.
     """
-    topic, parts = node.partitioned_as, node.partitions_def
-    if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
+    topics, parts = node.partitioned_as, node.partitions_def
+    if not topics or not isinstance(parts, dg.DynamicPartitionsDefinition):
         return []
     check_installed()
     from feed_assets.sources.signal_events import partitions_of
 
     present = {*parts.get_partition_keys()}
-    new = [each for each in partitions_of(topic, ANSWER_SECONDS) if each not in present]
+    keys = [node.partition_key_of(topic, each) for topic in topics for each in partitions_of(topic, ANSWER_SECONDS)]
+    new = [each for each in keys if each not in present]
     return [parts.build_add_request(new)] if new else []
 
 
@@ -108,7 +116,7 @@ def _look(
         reasons[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, table.table_name)
     if table.lag is not None:
         alert = f"{BEHIND}:{table.feed}"
-        loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
+        loaded = None if isinstance(table.loaded, LoadedDataset) else table.loaded
         why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
         reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # An open alert keeps its first text.
 
@@ -132,7 +140,7 @@ def _states_once() -> StatesOf:
     return states_of
 
 
-def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
+def _not_loaded(loaded: LoadedTopic | LoadedUnion | LoadedDataset, states_of: StatesOf) -> str:
     """Return the reason why nothing is loaded yet or loading has stopped, or the number of refused rows.
 
     Return '' if there is no problem.
@@ -151,7 +159,7 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
     )
 
 
-def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
+def _why_nothing(loaded: LoadedTopic | LoadedUnion | LoadedDataset) -> str:
     why = f"`feed-assets warehouse load {loaded.warehouse}` loads {loaded.name}. Check whether it runs."
     if isinstance(loaded, LoadedDataset):
         return why
@@ -159,19 +167,28 @@ def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
     from feed_assets.sources.topic_events import clients_for, translated
 
     with translated():
-        unsignalled = why_unsignalled(clients_for(loaded.topic), loaded.topic)
-    return unsignalled or why
+        unsignalled = [why_unsignalled(clients_for(each), each) for each in _topics(loaded)]
+    return "; ".join(unsignalled) if all(unsignalled) else why
 
 
-def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
+def _topics(loaded: LoadedTopic | LoadedUnion) -> tuple[str, ...]:
+    return (loaded.topic,) if isinstance(loaded, LoadedTopic) else loaded.topics
+
+
+def _unloaded(loaded: LoadedTopic | LoadedUnion, most: int, states_of: StatesOf) -> str:
     from feed_assets.kafka.lag import ends
     from feed_assets.sources.topic_events import clients_for, translated
 
     with translated():
-        end_offsets = ends(clients_for(loaded.topic), loaded.topic)
-    nexts = {each.partition: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.name}
-    behind = {each: end - (nexts.get(each) or 0) for each, end in sorted(end_offsets.items())}
-    lagging = [f"{loaded.topic}/{each} {count:,}" for each, count in behind.items() if count > most]
+        end_offsets = {topic: ends(clients_for(topic), topic) for topic in _topics(loaded)}
+    nexts = {each.place: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.name}
+    is_union = isinstance(loaded, LoadedUnion)
+    behind = {
+        f"{topic}/{each}": end - (nexts.get(named(topic, each) if is_union else str(each)) or 0)
+        for topic, ends_by_partition in end_offsets.items()
+        for each, end in sorted(ends_by_partition.items())
+    }
+    lagging = [f"{place} {count:,}" for place, count in behind.items() if count > most]
     if not lagging:
         return ""
     return (
