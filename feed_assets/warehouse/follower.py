@@ -11,10 +11,16 @@ class Follower(Protocol):
     """A table that is loaded from its topic or dataset. Its methods raise the error that stops the table."""
 
     name: str
-    loads: int
-    """Number of committed loads."""
-    progress: LoadProgress
-    """Figures of a topic's table. A dataset has none."""
+
+    @property
+    def loads(self) -> int:
+        """Return the number of committed loads."""
+        ...
+
+    @property
+    def progress(self) -> LoadProgress:
+        """Return the figures of a topic's table. A dataset has none."""
+        ...
 
     @property
     def waiting(self) -> int:

@@ -287,4 +287,5 @@ def tables(connection: Connection) -> list[TableState]:
         advice = f"Delete the rows of {STATE}.tables and {STATE}.positions that no load has written."
         raise loader_tables.altered("tables", f"more than {MOST_ROWS:,} rows", "one for each partition", advice)
     topics = union_topics.topics_of(connection)
-    return [TableState(*each, union_topics.name_of(topics.get(each[0]), each[1])) for each in rows]
+    states = [TableState(*each) for each in rows]
+    return [each._replace(place=union_topics.name_of(topics.get(each.topic), each.partition)) for each in states]

@@ -1,6 +1,7 @@
 """A Kafka topic as an asset, over a real broker: signals are write events, and partitions are those of the topic."""
 
 import re
+from dataclasses import replace
 
 import dagster as dg
 import pytest
@@ -18,6 +19,7 @@ from feed_assets import (
     feed_asset,
     kafka_topic,
     state_table,
+    warehouse_table,
     with_automation,
 )
 from feed_assets.core.errors import InvalidDefinition
@@ -25,7 +27,8 @@ from feed_assets.core.topics import signals_of
 from feed_assets.kafka import companion_topics
 from feed_assets.ledger import event_rejects, event_store
 from feed_assets.ledger.database import drop_cursor, open_ledger
-from feed_assets.orchestration.declare.declarations import declaration_of
+from feed_assets.orchestration.declare.declarations import LoadedUnion, declaration_of
+from feed_assets.orchestration.declare.warehouse_tables import table_names
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.support.each_case import each_case
@@ -355,3 +358,55 @@ attributes:
 def test_an_event_table_keeps_the_topic_of_its_source():
     spec = event_table("ads/clicks", source=declaration_of(kafka_topic("a", topic="a", key=["k"])).source)
     assert declaration_of(spec).source.parts[0].upstream == "a"
+
+
+def test_a_union_is_a_few_lines_of_yaml(project):
+    lines = """
+type: feed_assets.TopicsComponent
+attributes:
+  topics:
+    - {table: shop/orders_eu, topic: shop.orders_eu, key: [id], owners: ["team:shop"]}
+    - {table: shop/orders_us, topic: shop.orders_us, key: [id]}
+  unions:
+    - {table: shop/orders, union: shop.orders, topics: [shop/orders_us, shop/orders_eu], topic_in_key: true,
+       lag: 9, warehouses: [main], histories: [main]}
+"""
+    specs = {spec.key.to_user_string(): spec for spec in project({"topics/defs.yaml": lines}).assets}
+    table, history = specs["main/shop/orders"], specs["main/shop/orders_history"]
+    loaded = LoadedUnion("shop.orders", ("shop.orders_us", "shop.orders_eu"), "main", topic_in_key=True)
+    assert [declaration_of(each).loaded for each in (table, history)] == [loaded, replace(loaded, is_history=True)]
+    assert (declaration_of(history).table_name, declaration_of(table).lag) == ("main/shop.orders_history", 9)
+    assert table_names(declaration_of(history).loaded) == ["shop.orders_history", "shop.orders_versions"]
+    assert (table.owners, table.partitions_def.name) == (["team:shop"], "kafka_union/shop.orders")
+
+
+UNION = {"union": "shop.orders", "warehouse": "main"}
+
+
+@each_case(
+    "other,changed,said",
+    [
+        ({}, {"union": None}, "union is None: expected the table's name in the warehouse"),
+        ({}, {"union": "shop.eu"}, "union is 'shop.eu', which is one of its topics"),
+        (
+            {"key": ["no"]},
+            {},
+            r"key of shop.eu is \('id',\), and of shop.us \('no',\): expected the same",
+        ),
+        ({"mask": {"id": "hash"}}, {}, "mask of shop.eu is {}, and of shop.us {'id': 'hash'}"),
+        ({"newest_by": "at"}, {}, "newest_by of shop.eu is None, and of shop.us 'at'"),
+        ({"conflicts": "refuse"}, {}, "conflicts of shop.eu is 'stop', and of shop.us 'refuse'"),
+        ({"topic": "shop.eu"}, {}, "has 2 topics: expected 1 to 200 different ones"),
+        ({}, {"topics": []}, "has 0 topics"),
+        (
+            {},
+            {"topics": None, "topic_in_key": True},
+            "has union or topic_in_key: expected `topics`",
+        ),
+    ],
+)
+def test_topics_that_are_no_union_are_refused(other, changed, said):
+    eu = kafka_topic("shop/eu", topic="shop.eu", key=["id"])
+    us = kafka_topic("shop/us", **{"topic": "shop.us", "key": ["id"], **other})
+    with pytest.raises(InvalidDefinition, match=said):
+        warehouse_table("main/orders", **{"topics": [eu, us], **UNION, **changed})

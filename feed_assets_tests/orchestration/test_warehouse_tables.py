@@ -6,9 +6,10 @@ from contextlib import closing
 import dagster as dg
 import pytest
 
-from feed_assets import warehouse_table
+from feed_assets import kafka_topic, warehouse_table
 from feed_assets.core.errors import ChunkBroken, InvalidDefinition
 from feed_assets.core.grid import CellState
+from feed_assets.core.topic_unions import TopicUnion
 from feed_assets.core.topics import TopicHistory, history_of
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
@@ -21,7 +22,7 @@ from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.harness_queries import check_results, status
 from feed_assets_tests.support.home_alerts import open_reasons
-from feed_assets_tests.support.kafka_topics import MORE
+from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.sum_projects import harness
 from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world
 from feed_assets_tests.support.warehouse_topics import loading_of
@@ -109,6 +110,37 @@ def test_owners_of_a_schema_are_reported_only_when_the_schema_changes(topic):
     assert "owners" not in newest.metadata
     descriptions = {each.description for each in first.metadata["dagster/column_schema"].value.columns}
     assert r"!\[seen](http://stranger.example)" in descriptions, "the page of the table must load no image"
+
+
+@pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
+def test_a_union_is_below_its_topics_and_has_their_partitions(topic, broker, registry):
+    with World.of(broker, registry, settings().blackboard) as other:
+        other.create(2)
+        upstreams = declared(topic), kafka_topic("ads/views", topic=other.name, key=["id"], operation="header:op")
+        table = warehouse_table(
+            "main/both", topics=upstreams, union="ads.both", topic_in_key=True, warehouse="main", lag=3
+        )
+        assert {each.asset_key for each in table.deps} == {each.key for each in upstreams}
+        loop_ = harness(*upstreams, table)
+        topic.produce(2)
+        other.produce(5, partition=1)
+        chunk(topic)
+        chunk(other)
+        loop_.run_until_idle()
+        behind = open_reasons()
+        assert behind.keys() == {"behind:main/both", "not_loaded:main/both"}
+        assert f"messages without a row: {other.name}/1 5. Expected at most 3" in behind["behind:main/both"]
+        loading = loading_of(topic.place, warehouse().url.get_secret_value())
+        rules = {topic.name: topic.settings, other.name: other.settings}
+        with closing(loading.schemas):
+            loader.once(loading, {"ads.both": TopicUnion(rules, topic_in_key=True)})
+        loop_.run_until_idle()
+        loop_.run_until_idle()
+        assert open_reasons() == {}
+        wanted = dg.AssetRecordsFilter(dg.AssetKey(["main", "both"]))
+        events = [each.asset_materialization for each in loop_.instance.fetch_materializations(wanted, 100).records]
+        values = {each.partition: (each.metadata["marker"].value, each.metadata["lag"].value) for each in events}
+        assert values == {f"{topic.name}-0": ("2", 0), f"{other.name}-1": ("5", 0)}
 
 
 @pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
@@ -231,7 +263,6 @@ def test_a_warehouse_table_of_an_asset_that_is_no_topic_is_refused():
 
 
 def test_two_tables_of_a_topic_in_a_warehouse_are_refused(upstream):
-    from feed_assets import kafka_topic
     from feed_assets.orchestration.declare.declarations import declaration_of
 
     def tables(*specs):

@@ -8,12 +8,13 @@ from typing import Any
 
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
+from feed_assets.core.topic_unions import UnionPart
 from feed_assets.core.topics import Conflicts
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import load_state, loader, statements
+from feed_assets.warehouse import load_state, loader, statements, union_state
 from feed_assets.warehouse.dataset import DatasetUpdates
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load import LoadContext
@@ -60,17 +61,22 @@ def killed_at(
     is_after: bool = False,
     is_wrong: bool = False,
     conflicts: Conflicts = "stop",
+    part: UnionPart | None = None,
 ) -> None:
-    """Load new chunks, and be killed before or after a statement, given by its number or its beginning."""
+    """Load new chunks, and be killed before or after a statement, given by its number or its beginning.
+
+    `part` is the topic of the chunks if the table is a union.
+    """
     engine = engine_of(url)
     with opened(engine) as connection:
         known = load_state.read(connection, name)
-    nexts = {number: each.next_offset for number, each in known.positions.items()}
+    known = union_state.with_topics(name, known, part.topics) if part else known
+    nexts = {number: each.next_offset for number, each in union_state.positions_of(known, part).items()}
     new = [each for each in signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
     if is_wrong:
         loads._Rows.merge = committed(loads._Rows.merge)
     counting(type(connection), at, is_after)
-    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7, conflicts)
+    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7, conflicts, part)
     load_signals(place, name, known, new, lambda schema_id: shapes.get(schema_id or 0))
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 from feed_assets.core.sql_text import quoted
 from feed_assets.core.topic_unions import UnionPart, partition_name
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import union_state
+from feed_assets.warehouse import load_state, union_state
 from feed_assets.warehouse.load_groups import Signalled
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.message_history import with_history
@@ -47,7 +47,7 @@ class Union:
 
     def state(self, loader: Loader) -> TopicState:
         with loader.engine.open() as connection:
-            known = loader_state(connection, self.table)
+            known = load_state.read(connection, self.table)
         return union_state.with_topics(self.table, known, [each.name for each in self.topics])
 
     def part(self, state: TopicState, stream: Stream) -> UnionPart:
@@ -75,12 +75,6 @@ class Union:
         known = union_state.positions_of(state, self.part(state, stream))
         nexts = {number: each.next_offset for number, each in known.items()}
         return [each for each in stream.signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
-
-
-def loader_state(connection: Any, table: str) -> TopicState:
-    from feed_assets.warehouse import load_state
-
-    return load_state.read(connection, table)
 
 
 def produce(union: Union, chance: Random) -> None:
@@ -159,4 +153,6 @@ def check_union(loader: Loader, union: Union) -> None:
     assert len(rows) == len({*rows}), "a row is there twice"
     assert {*rows} == expected(union, state), "the table is not the union of its topics"
     topics = [each.name for each in union.topics]
-    assert all(partition_name(topics, dict(each)["_partition"]).startswith(dict(each)["_topic"]) for each in rows)
+    for each in map(dict, rows):
+        name = partition_name(topics, each["_partition"])
+        assert str(name).rpartition("-")[0] == each["_topic"], "a row has another topic than its partition"
