@@ -19,7 +19,7 @@ class RefusedView(View):
     """A refused message by its place, with the reason, and its row as JSON."""
 
     topic: str
-    partition: int
+    partition: int | str
     offset: int
     refused_at: datetime | None
     reason: Annotated[str, Below]
@@ -39,7 +39,7 @@ def refused(
 
     They are open until --drop --apply, and so is the alert `not_loaded:<table>`.
     """
-    from feed_assets.warehouse import load_state, refused_rows
+    from feed_assets.warehouse import load_state, refused_rows, union_topics
 
     now, engine = datetime.now(UTC), _engine(name)
     if drop and table is None:
@@ -51,9 +51,15 @@ def refused(
         if not load_state.exists(connection, engine):
             show([], as_json, f"nothing was loaded into {name} yet")
             return
-        rows = refused_rows.newest(connection, table, limit)
+        rows, topics = refused_rows.newest(connection, table, limit), union_topics.topics_of(connection)
         count = refused_rows.drop(connection, table, now) if drop and apply and table else 0
-    show([*RefusedView.each(rows)], as_json, "" if rows else "no rows are refused")
+    names = [union_topics.name_of(topics.get(each.topic), each.partition) for each in rows]
+    views = [
+        RefusedView.model_validate(each._asdict() | {"partition": name if each.topic in topics else each.partition})
+        for each, name in zip(rows, names, strict=True)
+        if name is not None
+    ]
+    show(views, as_json, "" if views else "no rows are refused")
     if drop:
         say(f"warehouse {name}: {f'{count:,} rows are dropped' if apply else 'add --apply to drop the rows'}")
 

@@ -131,7 +131,7 @@ class TableLoads:
     ) -> Iterator[WriteEvent | Rejected]:
         """Yield an event for each topic partition with new loads. `histories` has the topics of history tables."""
         # Each topic takes a connection to the broker. Whoever may write the state tables can name thousands of topics.
-        places = {each.name: _place(each, histories) for each in new}
+        places = {each.name: _place(each, each.place, histories) for each in new if each.place is not None}
         topics = {topic for topic, _ in places.values()}
         ends_by_topic = {each: _ends(each) if monotonic() <= until else None for each in topics}
 
@@ -261,10 +261,10 @@ def _ends(topic: str) -> dict[int, int] | None:
     return {}
 
 
-def _place(loaded: Loaded, histories: Mapping[str, str]) -> tuple[str, int]:
+def _place(loaded: Loaded, place: str, histories: Mapping[str, str]) -> tuple[str, int]:
     """Return the topic and partition of a loaded partition. In a union, its name has both."""
-    topic, dash, partition = (loaded.place or "").rpartition("-")
-    return (topic, int(partition)) if dash else (histories.get(loaded.topic, loaded.topic), loaded.partition)
+    topic, _, partition = place.rpartition("-")
+    return (topic, int(partition)) if topic else (histories.get(loaded.topic, loaded.topic), loaded.partition)
 
 
 def _loaded(connection: Connection, engine: Engine) -> list[Loaded]:

@@ -74,7 +74,7 @@ class TopicTable:
         self._topic = of.rules if isinstance(of, TopicHistory) else of
         self.topic = part.topic if part else of.topic if isinstance(of, TopicHistory) else name
         days = loading.warehouse.deleted_days
-        self._place = LoadContext(loading.engine, loading.board, holder, days, self._topic.conflicts, part)
+        self._place = LoadContext(loading.engine, loading.board, holder, days, self._topic.conflicts, part=part)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._early: list[Signalled] = []
         """Signals that a history holds back: deletes before the first value, whose schema has the columns."""

@@ -67,8 +67,8 @@ def with_topics(table: str, state: TopicState, topics: Iterable[str]) -> TopicSt
 
 def parts(table: str, state: TopicState, topics: Iterable[str], *, topic_in_key: bool) -> list[UnionPart]:
     """Return the declared topics with their numbers, in the order of the numbers."""
-    known, declared = tuple(union_topics.ids_in(table, state.topic_id)), {*topics}
-    return [UnionPart(known, number, topic_in_key) for number, topic in enumerate(known) if topic in declared]
+    numbered, declared = tuple(union_topics.ids_in(table, state.topic_id)), {*topics}
+    return [UnionPart(numbered, number, topic_in_key) for number, topic in enumerate(numbered) if topic in declared]
 
 
 def positions_of(state: TopicState, part: UnionPart | None) -> Mapping[int, Position]:

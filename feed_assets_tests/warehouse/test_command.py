@@ -36,6 +36,11 @@ tables.append(warehouse_table("main/all", topic=clicks, warehouse="main", histor
 defs = dg.Definitions(assets=[clicks, views, *tables])
 """
 
+WITH_UNION = """
+tables.append(warehouse_table("main/both", topics=[clicks, views], union="both", warehouse="main"))
+defs = dg.Definitions(assets=[clicks, views, *tables])
+"""
+
 
 @pytest.fixture
 def world(broker, registry, local_board, home, tmp_path, monkeypatch):
@@ -84,6 +89,32 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     assert f"{world.name} cannot be migrated: n was bigint and is boolean, which would lose data" in refused
     told = run_warehouse(monkeypatch, capsys, "plan", "main", "--json", "-m", module(world), code=1)
     assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
+
+
+def test_a_union_is_planned_loaded_refuses_rows_and_reads_one_topic_again(world, monkeypatch, capsys, tmp_path):
+    def say(*arguments):
+        return run_warehouse(monkeypatch, capsys, *arguments)
+
+    with (tmp_path / f"{module(world)}.py").open("a") as location:
+        location.write(WITH_UNION)
+    world.produce(3)
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.flush(30)
+    world.run_until_done()
+    arguments = "main", "both", "-m", module(world)
+    assert 'CREATE TABLE "both" ("_topic" text' in run_warehouse(monkeypatch, capsys, "plan", *arguments, code=1)
+    assert "there is no topic views" in say("load", *arguments, "--once", "--refuse")
+    place = f"{world.name}-0"
+    assert [each["partition"] for each in json.loads(say("state", "main", "--json"))] == [place]
+    (refused,) = json.loads(say("refused", "main", "both", "--json"))
+    assert (refused["partition"], refused["offset"]) == (place, 3)
+    assert "leave out --from" in run_warehouse(
+        monkeypatch, capsys, "reset", "main", "both", "--topic", world.name, "--from", "stop", code=1
+    )
+    assert "next load makes both anew" in say("reset", "main", "both", "--topic", world.name, "--apply")
+    assert json.loads(say("refused", "main", "--json")) == []
+    assert "warehouse main: 1 load\n" in say("load", *arguments, "--once", "--refuse")
+    assert [each["next_offset"] for each in json.loads(say("state", "main", "--json"))] == [4]
 
 
 def test_a_plan_prints_its_statements_before_an_error(world, monkeypatch, capsys):

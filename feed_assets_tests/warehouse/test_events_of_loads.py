@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.events import COLUMNS
 from feed_assets.sources import warehouse_events
 from feed_assets.sources.warehouse_events import TableLoads
-from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse import dataset_state, load_state, union_topics
 from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape
 from feed_assets_tests.support.warehouse_connection import opened
@@ -106,3 +106,15 @@ def test_loads_of_a_history_are_inserts_with_the_lag_of_its_topic(loads, monkeyp
         ("main/clicks_history", "INSERT", 6, False),
         ("main/views_history", "UPSERT", 1, False),
     ]
+
+
+def test_loads_of_a_union_have_the_lag_of_each_topic_and_a_strange_partition_is_rejected(loads, monkeypatch):
+    monkeypatch.setattr(warehouse_events, "_ends", lambda topic: {"a.b-c": {1: 10}, "eu": {0: 5}}[topic])
+    positions = dict.fromkeys((1, 1_000_000, 2_000_000, -1), Position(4, 0))
+    known = TopicState(7, SHAPE, positions, union_topics.text_of({"a.b-c": "id", "eu": None}))
+    with opened(loads.engine) as connection:
+        load_state.write(connection, loads.engine, "both", TopicState(), known)
+    batch = loads.read(None, 10, 60)
+    assert {each.partition_key: each.context["lag"] for each in batch.events} == {"a.b-c-1": 6, "eu-0": 1}
+    assert len(batch.rejected) == 2
+    assert "no load can have written the partition" in batch.rejected[0].reason

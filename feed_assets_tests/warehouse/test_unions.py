@@ -11,9 +11,10 @@ import pytest
 from feed_assets.core.errors import InvalidName, InvalidShape, KeyStrayed, LoadFailed
 from feed_assets.core.sql_text import quoted
 from feed_assets.core.topic_unions import TopicUnion
-from feed_assets.warehouse import load_state, refused_rows, reset, union_state
+from feed_assets.warehouse import load_state, refused_rows, reset, union_state, union_topics
 from feed_assets.warehouse import loader as loaders
 from feed_assets.warehouse.engines import Connection
+from feed_assets.warehouse.load_groups import Signalled
 from feed_assets.warehouse.load_state import Position
 from feed_assets.warehouse.statements import deleted_of
 from feed_assets_tests.support.fault_seeds import seeds
@@ -22,7 +23,7 @@ from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import folded, loading_of
 from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.stream import ID, TEXT
-from feed_assets_tests.warehouse.topic_loader import Loader
+from feed_assets_tests.warehouse.topic_loader import HOLDER, Loader
 from feed_assets_tests.warehouse.unions import AT, Union, check_union, produce
 
 KILLED, STATEMENTS = -9, 40
@@ -30,7 +31,7 @@ KILLED, STATEMENTS = -9, 40
 
 @pytest.mark.parametrize("mode", ["disjoint", "key", "newest", "history"])
 @pytest.mark.parametrize("histories", seeds(2, 100))
-def test_any_order_of_loads_makes_the_table_of_the_oracle(loader: Loader, histories: range, mode: str):
+def test_any_order_of_loads_makes_the_union_of_the_topics(loader: Loader, histories: range, mode: str):
     for seed in histories:
         chance = Random(seed)  # noqa: S311
         union = Union(loader.place.board, "newest" if mode == "history" else mode, is_history=mode == "history")
@@ -91,6 +92,27 @@ def test_two_topics_are_one_table_from_the_broker_on(broker, registry, local_boa
         assert len(rows()) == 12
 
 
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_a_history_has_the_deletes_of_a_topic_without_values(broker, registry, local_board, engine, url, monkeypatch):
+    """They wait for the columns, which another topic brings."""
+    with World.of(broker, registry, local_board.url) as deletes, World.of(broker, registry, local_board.url) as values:
+        loading = loading_of(deletes.place, url)
+        rules = {deletes.name: deletes.settings, values.name: values.settings}
+        with closing(loading.schemas):
+            table = loaders.follower(None, loading, HOLDER, "both_history", TopicUnion(rules, is_history=True))
+            for world, now in ((deletes, 0), (values, 10)):
+                world.create()
+                world.send(None if world is deletes else world.value(1), 1)
+                world.run_until_done()
+                table.look(now)
+                table.look(now + 5)
+            table.look(20)
+            with opened(engine) as connection:
+                rows = connection.execute('SELECT _topic, _operation, id FROM "both_history" ORDER BY _partition')
+            assert rows == [(deletes.name, "delete", "k1"), (values.name, "update", "k1")]
+            assert (table.loads, table.waiting, table.progress.records, table.progress.since) == (2, 0, 2, 0)
+
+
 @pytest.mark.parametrize("kills", seeds(6, 200))
 @pytest.mark.parametrize("mode", ["key", "newest"])
 def test_a_load_of_a_union_may_be_killed_at_any_statement(loader, url, fork, local_board, kills, mode):
@@ -140,10 +162,13 @@ def test_one_topic_is_made_anew_and_keeps_its_number(loader):
     eu.send(schema, {"id": 1, "text": "eu"})
     us.send(schema, {"id": 5, "text": "us"}, {"id": 6, "text": "us"}, (None, {"id": 6}))
     for each in union.topics:
+        each.signals[:] = [Signalled(replace(signal, topic_id="of the topic"), at) for signal, at in each.signals]
         union.load(loader, each)
     reset_by(loader, lambda connection: reset.plan_topic(connection, loader.engine, union.table, us.name))
     assert loader.ask(f"SELECT id FROM {quoted(union.table)}") == [(1,)]
     assert loader.ask(f"SELECT id FROM {deleted_of(union.table)}") == []
+    ids = union_topics.ids_in(union.table, union.state(loader).topic_id)
+    assert (ids[eu.name], ids[us.name]) == ("of the topic", None), "a recreated topic would be refused"
     union.topics.reverse()  # The declaration may change its order: the table's numbers stay.
     assert [len(union.new(union.state(loader), each)) for each in (us, eu)] == [1, 0]
     union.load(loader, us)

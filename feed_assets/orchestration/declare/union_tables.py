@@ -48,10 +48,10 @@ def _topic_table(name: str, spec: dg.AssetSpec) -> EventTable:
 
 def _check_alike(name: str, rules: dict[str, Topic]) -> None:
     """Raise InvalidDefinition if two topics have other keys, orders, conflicts or masks."""
-    (first, first_rules), *others = rules.items()
+    (first, first_rules), *further = rules.items()
     if TOPIC in first_rules.key:
         raise InvalidDefinition(f"{name}: the key has {TOPIC}, a column of every union. Rename the field.")
-    for topic, topic_rules in others:
+    for topic, topic_rules in further:
         for each in _SAME:
             one, other = getattr(first_rules, each), getattr(topic_rules, each)
             if one != other:

@@ -135,10 +135,10 @@ def _loaded(
     name: str, topic: dg.AssetSpec | None, dataset: dg.AssetSpec | dg.AssetsDefinition | None, warehouse: str
 ) -> tuple[dg.AssetSpec, LoadedTopic | LoadedDataset]:
     """Return the topic or dataset that a table is loaded from. Raise InvalidDefinition unless exactly one is given."""
-    given = [each for each in (topic, dataset) if each is not None]
-    if len(given) != 1:
-        raise InvalidDefinition(f"{name}: expected `topic` or `dataset`, found {'both' if given else 'none'}.")
-    spec = Input(given[0]).spec
+    upstreams = [each for each in (topic, dataset) if each is not None]
+    if len(upstreams) != 1:
+        raise InvalidDefinition(f"{name}: expected `topic` or `dataset`, found {'both' if upstreams else 'none'}.")
+    spec = Input(upstreams[0]).spec
     declared = declaration_of(spec)
     if topic and isinstance(declared, EventTable) and declared.topic:
         return spec, LoadedTopic(declared.table_name, warehouse)
