@@ -19,6 +19,7 @@ from feed_assets_tests.warehouse.histories import HistoryStream, check_history
 from feed_assets_tests.warehouse.ordered_chunks import OrderedStream, at_field, check_winners
 from feed_assets_tests.warehouse.standin import parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+from feed_assets_tests.warehouse.unions import Union, check_union
 
 FILES = Path(__file__).parent / "redshift"
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -111,6 +112,14 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     loader.load(clicks)
     check("history", written(engine, board))
     check_history(loader, clicks)
+    union = Union(board, "key", table="shop.union")
+    for number, topic in enumerate((union.add("eu"), union.add("us"))):
+        schema = union.registry.add(ID, FIELDS[1 + number])
+        value = {"text": "a"} if number == 0 else {"amount": Decimal("1.50")}
+        topic.send(schema, {"id": 1, **value}, (None, {"id": 2}))
+        union.load(loader, topic)
+    check("union", written(engine, board))
+    check_union(loader, union)
     columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
     token, path = str(UUID(int=1)), "C:\\it's"
     assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
@@ -121,7 +130,7 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     ]
 
 
-@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered", "history"])
+@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered", "history", "union"])
 def test_each_statement_is_one_of_redshift(name):
     texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
     is_within = False

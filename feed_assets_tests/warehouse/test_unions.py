@@ -142,14 +142,18 @@ def test_a_key_of_two_topics_stops_the_table_or_is_refused(loader):
     schema = union.registry.add(ID, TEXT)
     eu.send(schema, {"id": 1, "text": "eu"}, {"id": 2, "text": "eu"}, (None, {"id": 2}))
     union.load(loader, eu)
-    us.send(schema, {"id": 1, "text": "us"}, {"id": 2, "text": "us"}, {"id": 3, "text": "us"})
+    other = union.registry.add(ID, TEXT, {"name": "n", "type": "int", "default": 5})
+    us.send(other, *({"id": number, "text": "us", "n": 1} for number in (1, 2, 3)))
     message = f"the key id 1 comes from partitions {eu.name}-0 and {us.name}-0: expected one.*declare topic_in_key"
     with pytest.raises(KeyStrayed, match=message):
         union.load(loader, us)
     loader.place = replace(loader.place, conflicts="refuse")
     union.load(loader, us)
-    rows = loader.ask(f"SELECT id, text, _topic FROM {quoted(union.table)} ORDER BY id")
-    assert rows == [(1, "eu", eu.name), (3, "us", us.name)]
+    eu.send(schema, {"id": 4, "text": "eu"})
+    union.load(loader, eu)
+    rows = loader.ask(f"SELECT id, text, n, _topic FROM {quoted(union.table)} ORDER BY id")
+    expected = [(1, "eu", None, eu.name), (3, "us", 1, us.name), (4, "eu", None, eu.name)]
+    assert rows == expected, "a row has the default of another topic's field"
     with loader.engine.open() as connection:
         refused = refused_rows.newest(connection, union.table, 9)
     assert sorted((each.partition, each.offset) for each in refused) == [(1_000_000, 0), (1_000_000, 1)]
