@@ -1,4 +1,4 @@
-"""Readers of Protobuf messages: the fields of a message as the values that Avro would have, and their Avro type."""
+"""TypeReaders of Protobuf messages: the fields of a message as the values that Avro would have, and their Avro type."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -38,7 +38,7 @@ class _Kind(NamedTuple):
     convert: _Read | None = None
 
 
-class _Memory:
+class _MemoryBudget:
     """The memory that the values of one message may still take."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def _unsigned(message: Any) -> Decimal:
     return Decimal(message.value)
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -121,10 +121,10 @@ _KNOWN: Mapping[str, _Kind] = {
 """Message types that stand for plain values."""
 
 
-class Message:
+class MessageReader:
     """The reader of one message type. `record` is its Avro type."""
 
-    def __init__(self, descriptor: Any, record: dict[str, Any], memory: _Memory) -> None:
+    def __init__(self, descriptor: Any, record: dict[str, Any], memory: _MemoryBudget) -> None:
         self.descriptor, self.record = descriptor, record
         self._memory, self._size = memory, _MESSAGE + _PLACE * len(descriptor.fields)
         self._defaults = dict[str, Any]()
@@ -166,11 +166,11 @@ class Message:
         return self._reserved
 
 
-class Readers:
+class TypeReaders:
     """The readers of a message type and of all types in it. Each type has one reader."""
 
     def __init__(self, descriptor: Any) -> None:
-        self._memory, self._messages = _Memory(), dict[str, Message]()
+        self._memory, self._messages = _MemoryBudget(), dict[str, MessageReader]()
         self._own_size = 0
         self.root = self._message(descriptor, {"name": "row", "namespace": "feed_assets"}, 0)
 
@@ -202,9 +202,9 @@ class Readers:
             for each in messages:
                 self.check_unknown(each)
 
-    def _message(self, descriptor: Any, named: Mapping[str, Any], level: int) -> Message:
+    def _message(self, descriptor: Any, named: Mapping[str, Any], level: int) -> MessageReader:
         check_most(level, LEVELS // 2, "nested messages")
-        reader = Message(descriptor, {"type": "record", **named, "fields": []}, self._memory)
+        reader = MessageReader(descriptor, {"type": "record", **named, "fields": []}, self._memory)
         self._messages[descriptor.full_name] = reader
         self._own_size = max(self._own_size, _OWN_MESSAGE + _OWN_PLACE * len(descriptor.fields))
         for field in descriptor.fields:
@@ -232,7 +232,7 @@ class Readers:
 
     def _map(self, value: _Kind) -> _Kind:
         """Return the kind of a map. Its keys are texts in order, so that equal maps are equal texts."""
-        convert, take = value.convert or _same, self._memory.take
+        convert, take = value.convert or _unchanged, self._memory.take
 
         def mapped(values: Any) -> dict[str, Any]:
             take(len(values) * _ENTRY)
@@ -246,8 +246,8 @@ class Readers:
         if field.message_type is None:
             return _SCALARS[field.type]
         name = field.message_type.full_name
-        if known := _KNOWN.get(name):
-            return known
+        if plain := _KNOWN.get(name):
+            return plain
         if (reader := self._messages.get(name)) is None:
             reader = self._message(field.message_type, {"name": f"protobuf.{name}"}, level + 1)
             return _Kind(reader.record if reader.record["fields"] else _NO_FIELDS, None, reader.read)

@@ -47,18 +47,18 @@ class ProtobufSchema:
         """Return the message type that an index in the file, and then in each message, names. Raise InvalidSchema."""
         name, types = f".{self._file.package}".rstrip("."), self._file.message_type
         for index in indexes:
-            found = self._at(types, index)
-            if len(found) != 1:
+            messages = self._at(types, index)
+            if len(messages) != 1:
                 place = "/".join(map(str, indexes))
-                raise InvalidSchema(f"it has {'several messages' if found else 'no message'} with the index {place}")
-            name, types = f"{name}.{found[0].name}", found[0].nested_type
+                raise InvalidSchema(f"it has {'several messages' if messages else 'no message'} with the index {place}")
+            name, types = f"{name}.{messages[0].name}", messages[0].nested_type
         return self._pool.FindMessageTypeByName(name.removeprefix("."))
 
     def _at(self, types: Sequence[DescriptorProto], index: int) -> list[DescriptorProto]:
         """Return the messages that an index may mean: some serializers count the entries of maps, and others do not."""
         messages = [each for each in types if not each.options.map_entry]
-        found = [each for each in types[index : index + 1] if not each.options.map_entry]
-        return found + [each for each in messages[index : index + 1] if self._is_text and each not in found]
+        counted = [each for each in types[index : index + 1] if not each.options.map_entry]
+        return counted + [each for each in messages[index : index + 1] if self._is_text and each not in counted]
 
 
 def parsed(text: str, referenced: Mapping[str, str]) -> ProtobufSchema:

@@ -37,8 +37,8 @@ class Tokens:
     def refuse(self, expected: str) -> NoReturn:
         """Raise InvalidSchema with the line, and with what was expected and found."""
         line = self._text.count("\n", 0, self._at) + 1
-        found = repr(self.word[:40]) if self.word else "the end"
-        raise InvalidSchema(f"line {line}: expected {expected}, found {found}")
+        word = repr(self.word[:40]) if self.word else "the end"
+        raise InvalidSchema(f"line {line}: expected {expected}, found {word}")
 
     def next(self) -> None:
         """Go to the next word."""

@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.kafka import avro, framing
 from feed_assets.kafka.json_values import subject_of
-from feed_assets.kafka.protobuf_messages import Readers
+from feed_assets.kafka.protobuf_messages import TypeReaders
 from feed_assets.kafka.registry_schemas import MOST_CHARACTERS, Poison, Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema, check_most
 
@@ -26,7 +26,7 @@ class ProtobufType:
     def __init__(self, descriptor: Any) -> None:
         check_most(len(descriptor.fields), _MOST_COLUMNS, "fields")
         self._class: Any = GetMessageClass(descriptor)
-        self._readers = Readers(descriptor)
+        self._readers = TypeReaders(descriptor)
         self.record: Mapping[str, Any] = self._readers.root.record
         check_most(len(text := json.dumps(self.record)), MOST_CHARACTERS, "characters as an Avro record")
         avro.parsed(text, {})
