@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from feed_assets.kafka.protobuf_tokens import Tokens
-from feed_assets.kafka.schema_limits import NAMES, check_most
+from feed_assets.kafka.schema_limits import check_most
 
 _LEVELS = 32
 """The most messages that are defined one in another. It is protoc's limit, too."""
@@ -58,7 +58,6 @@ class _Parser(Tokens):
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
-        self._types = 0
         self.file = FileDescriptorProto(name=name, syntax="proto2")
         readers: dict[str, Callable[[], None]] = {
             "syntax": self._syntax,
@@ -92,16 +91,10 @@ class _Parser(Tokens):
 
     def _import(self) -> None:
         self.next()
-        if self.has("public"):
-            self.file.public_dependency.append(len(self.file.dependency))
-        else:
+        if not self.has("public"):
             self.has("weak")
         self.file.dependency.append(self.string())
         self.skip(";")
-
-    def _count(self) -> None:
-        self._types += 1
-        check_most(self._types, NAMES, "named types")
 
     def _message(self, message: DescriptorProto, level: int) -> None:
         self.next()
@@ -109,7 +102,6 @@ class _Parser(Tokens):
         self._body(message, level)
 
     def _body(self, message: DescriptorProto, level: int) -> None:
-        self._count()
         check_most(level, _LEVELS, "messages one in another")
         self.skip("{")
         readers: dict[str, Callable[[], None]] = {
@@ -192,7 +184,6 @@ class _Parser(Tokens):
 
     def _map(self, message: DescriptorProto) -> None:
         """Read a map after its opening bracket. It is a repeated message of a key and a value."""
-        self._count()
         entry = message.nested_type.add()
         entry.options.map_entry = True
         if self.word not in _SCALARS or self.word in _NO_KEYS:
@@ -218,7 +209,6 @@ class _Parser(Tokens):
             self.skip_brackets()
 
     def _enum(self, enum: EnumDescriptorProto) -> None:
-        self._count()
         self.next()
         enum.name = self.name()
         self.skip("{")

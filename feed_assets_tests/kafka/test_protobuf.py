@@ -273,6 +273,8 @@ def test_a_message_that_would_take_too_much_memory_is_a_dead_letter(fields, cont
     registry = Registry(f"{FLAT % fields} message N {{}} {large}", references={})
     found = decoded(head((0,)) + content, b"k", registry, keys="string")
     assert reason in found.reason if reason else isinstance(found, ChunkRow), found
+    again = decoded(head((0,)) + content, b"k", registry, keys="string")
+    assert type(again) is type(found), "each message has the whole memory"
 
 
 @each_case("seed", range(40))

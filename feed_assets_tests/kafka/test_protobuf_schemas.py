@@ -50,6 +50,7 @@ HOSTILE = {
         "51 nested messages: expected at most 50",
     ),
     "a long name": (FLAT % f"int32 {'a' * 1_025} = 1;", "1,025 characters of a name: expected at most 1,024"),
+    "a long name of a message": (FLAT % "" + f"message {'a' * 1_025} {{}}", "1,025 characters of a name: expected at"),
     "many names": (PROTO3 + "enum E {}" * (NAMES + 1), "10,001 named types: expected at most 10,000"),
     "many columns": (FLAT % "".join(f"int32 a{n} = {n};" for n in range(1, 1_602)), "1,601 fields: expected at most"),
     "a long text": (FLAT % f"// {'a' * SCHEMA_BYTES}\n", "bytes: expected at most 1,048,576"),
@@ -170,6 +171,12 @@ def test_published_texts_have_the_descriptors_that_protoc_made():
     ours = sorted_by_imports({name: file_of(text, name) for name, text, _ in texts})
     theirs = sorted_by_imports({name: file for name, _, file in texts})
     assert [*linked(ours)] == [*linked(theirs)]
+
+
+def test_numbers_may_be_octal_and_built_in_files_may_import_others():
+    text = 'syntax = "proto3"; import "google/protobuf/api.proto"; message M { google.protobuf.Api a = 010; }'
+    (field,) = protobuf_schemas.parsed(text, {}).message((0,)).fields
+    assert (field.number, field.message_type.full_name) == (8, "google.protobuf.Api")
 
 
 @each_case("seed", range(40))
