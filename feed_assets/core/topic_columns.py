@@ -39,8 +39,8 @@ def record_schema(kinds: Sequence[tuple[str, str]]) -> dict[str, Any]:
         raise ValueError("found no column, expected some, such as 'id bigint, text string'")
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"column {twice[0]!r} occurs twice, expected each column once, in any case")
-    if ours := sorted({"_operation", "_offset"} & {*names}):
-        raise ValueError(f"column {ours[0]!r} is one that chunks add: expected another name")
+    if reserved := sorted({"_operation", "_offset"} & {*names}):
+        raise ValueError(f"column {reserved[0]!r} is one that chunks add: expected another name")
     return {"type": "record", "name": "row", "namespace": "feed_assets", "fields": fields}
 
 

@@ -67,8 +67,8 @@ def _operation(value: str | None) -> str | None:
 
 def _columns(value: str | None) -> str | None:
     if value is not None:
-        if found := re.search(r"\w+\s+\S+\s+not\s+null\b", value, re.IGNORECASE):
-            raise ValueError(f"{found[0]!r}: expected it without NOT NULL, because each column but the key may be null")
+        if match := re.search(r"\w+\s+\S+\s+not\s+null\b", value, re.IGNORECASE):
+            raise ValueError(f"{match[0]!r}: expected it without NOT NULL, because each column but the key may be null")
         record_schema(column_types(value))
     return value
 

@@ -41,10 +41,10 @@ class _Document:
         return self._known[reference]
 
     def _at(self, reference: str) -> Any:
-        found = self.root
+        definition = self.root
         for part in reference.removeprefix("#/").split("/"):
-            found = cast(dict[str, Any], found).get(part) if isinstance(found, dict) else None
-        return found
+            definition = cast(dict[str, Any], definition).get(part) if isinstance(definition, dict) else None
+        return definition
 
 
 def columns_of(text: str) -> list[tuple[str, str]]:

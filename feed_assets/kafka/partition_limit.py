@@ -20,10 +20,10 @@ def small_topics_first(places: Iterable[TopicPartition]) -> list[TopicPartition]
     return sorted(places, key=lambda each: (counts[each.topic], each.topic, each.partition))
 
 
-def too_many(rest: Sequence[TopicPartition]) -> Iterator[tuple[list[PartitionOfTopic], TooManyPartitions]]:
+def too_many(unread: Sequence[TopicPartition]) -> Iterator[tuple[list[PartitionOfTopic], TooManyPartitions]]:
     """Yield the partitions of each topic that are not read, in the order of `small_topics_first`, with the reason."""
-    for topic, some in groupby(rest, key=lambda each: each.topic):
-        places = [PartitionOfTopic(topic, each.partition) for each in some]
+    for topic, group in groupby(unread, key=lambda each: each.topic):
+        places = [PartitionOfTopic(topic, each.partition) for each in group]
         yield (
             places,
             TooManyPartitions(

@@ -313,8 +313,8 @@ class ConnectorSession:
     def _within_limit(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions to read, and set the others aside, so that a large topic does not stop this process."""
         ordered = partition_limit.small_topics_first(places)
-        for rest, error in partition_limit.too_many(ordered[partition_limit.MOST_PARTITIONS :]):
-            self._aside.update(dict.fromkeys(rest, error))
+        for unread, error in partition_limit.too_many(ordered[partition_limit.MOST_PARTITIONS :]):
+            self._aside.update(dict.fromkeys(unread, error))
             self._say_aside(error)
         return ordered[: partition_limit.MOST_PARTITIONS]
 

@@ -104,8 +104,8 @@ class TopicWatch:
             names, refused = self._new(connection, pattern, listed)
         fields, unusable = self._prepared(pattern, names)
         if fields:
-            fields, taken = self._recorded_of(pattern, fields)
-            unusable |= taken
+            fields, refused_late = self._recorded_of(pattern, fields)
+            unusable |= refused_late
         self._say_refused(pattern, refused | unusable)
         if not fields:
             return False
@@ -123,10 +123,10 @@ class TopicWatch:
         Another connector may have recorded a topic meanwhile that needs the same name. Changes run one after the other.
         """
         with self.ledger.change() as connection:
-            names, taken = self._new(connection, pattern, fields)
+            names, refused = self._new(connection, pattern, fields)
             kept = {name: fields[name] for name in names}
             matched_topics.record(connection, pattern.prefix, kept)
-        return kept, taken
+        return kept, refused
 
     def _new(
         self, connection: sa.Connection, pattern: TopicPattern, listed: Collection[str]
