@@ -436,6 +436,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "each process may be killed at any moment": (
         "cli/test_init.py::test_a_killed_init_leaves_all_or_nothing_and_the_next_one_succeeds",
         "faults/test_killed.py",
+        "feeds/test_processes.py::test_a_publisher_killed_at_any_step_keeps_the_previous_update[local]",
+        "feeds/test_processes.py::test_a_reader_never_sees_a_torn_update_while_two_processes_publish[local]",
         "intake/test_killed.py::test_each_acknowledged_event_is_there_once_whenever_the_receiver_is_killed[3 seeds]",
         "kafka/test_killed.py::test_a_connector_killed_at_any_step_resumes_where_it_stopped",
         "launcher/test_warm.py::test_a_parent_that_was_killed_is_followed_by_another",

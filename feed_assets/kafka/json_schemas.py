@@ -76,10 +76,15 @@ def _types(declared: Any, schema: _Document) -> list[tuple[str, str]]:
     if branches:
         check_most(len(branches), _BRANCHES, "types of a property")
         definitions = [schema.followed(each) for each in branches]
-        return [(str(each.get("type")), str(each.get("format"))) for each in definitions]
+        return [(_word(each.get("type")), _word(each.get("format"))) for each in definitions]
     types = _items(definition.get("type")) or [definition.get("type")]
     check_most(len(types), _BRANCHES, "types of a property")
-    return [("without a type" if each is None else str(each), str(definition.get("format"))) for each in types]
+    return [(_word(each), _word(definition.get("format"))) for each in types]
+
+
+def _word(value: object) -> str:
+    """Return a type or format as it is. A schema may have any JSON in its place."""
+    return value if isinstance(value, str) else "without a type" if value is None else "no text"
 
 
 def _items(value: object) -> list[Any]:

@@ -1,8 +1,10 @@
-"""TypeReaders of Protobuf messages: the fields of a message as the values that Avro would have, and their Avro type."""
+"""Readers of Protobuf messages: the fields of a message as the values that Avro would have, and their Avro type."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
@@ -10,6 +12,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from feed_assets.kafka.avro_memory import MESSAGE_BYTES
+from feed_assets.kafka.protobuf_schemas import BUILT_IN
 from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.schema_limits import LEVELS, NAME_CHARACTERS, InvalidSchema, check_most
 
@@ -129,7 +132,7 @@ class MessageReader:
         self._memory, self._size = memory, _MESSAGE + _PLACE * len(descriptor.fields)
         self._defaults = dict[str, Any]()
         self._converts = dict[int, tuple[str, _Read | None]]()
-        self._reserved: list[range] | None = None
+        self._reserved: list[tuple[int, int]] | None = None
 
     def add(self, field: Any, kind: _Kind) -> None:
         """Add a field. Every column may be null."""
@@ -148,22 +151,22 @@ class MessageReader:
 
     def check_unknown(self, message: Any) -> None:
         """Raise Poison for a field of a message that would be lost. The schema may reserve the number of a field."""
-        for each in UnknownFieldSet(message):
-            number = each.field_number
+        for number in sorted({each.field_number for each in UnknownFieldSet(message)}):
             if number in self._converts:
                 name = self._converts[number][0]
                 raise Poison.plain(f"the field {name} of {self.descriptor.full_name} has a value that its enum lacks")
-            if not any(number in reserved for reserved in self._reserved_numbers()):
+            if not self._is_reserved(number):
                 raise Poison.plain(
                     f"{self.descriptor.full_name} has a field with the number {number}, which the schema neither has "
                     "nor reserves: it would be lost"
                 )
 
-    def _reserved_numbers(self) -> list[range]:
+    def _is_reserved(self, number: int) -> bool:
         if self._reserved is None:
             self.descriptor.CopyToProto(proto := DescriptorProto())
-            self._reserved = [range(each.start, each.end) for each in proto.reserved_range]
-        return self._reserved
+            self._reserved = sorted((each.start, each.end) for each in proto.reserved_range)
+        at = bisect_right(self._reserved, number, key=itemgetter(0)) - 1  # The library refuses ranges that overlap.
+        return at >= 0 and number < self._reserved[at][1]
 
 
 class TypeReaders:
@@ -171,7 +174,7 @@ class TypeReaders:
 
     def __init__(self, descriptor: Any) -> None:
         self._memory, self._messages = _MemoryBudget(), dict[str, MessageReader]()
-        self._own_size = 0
+        self._own_size, self._enums = 0, dict[str, _Kind]()
         self.root = self._message(descriptor, {"name": "row", "namespace": "feed_assets"}, 0)
 
     @property
@@ -241,12 +244,14 @@ class TypeReaders:
         return _Kind({"type": "map", "values": value.avro}, {}, mapped)
 
     def _single(self, field: Any, level: int) -> _Kind:
-        if field.enum_type is not None:
-            return _enum(field.enum_type)
+        if (enum := field.enum_type) is not None:
+            if enum.full_name not in self._enums:
+                self._enums[enum.full_name] = _enum(enum)
+            return self._enums[enum.full_name]
         if field.message_type is None:
             return _SCALARS[field.type]
         name = field.message_type.full_name
-        if plain := _KNOWN.get(name):
+        if field.message_type.file.name in BUILT_IN and (plain := _KNOWN.get(name)):
             return plain
         if (reader := self._messages.get(name)) is None:
             reader = self._message(field.message_type, {"name": f"protobuf.{name}"}, level + 1)

@@ -76,7 +76,9 @@ class Tokens:
         parts.append(self.name())
         while self.has("."):
             parts += [".", self.name()]
-        return "".join(parts)
+        path = "".join(parts)
+        check_most(len(path), NAME_CHARACTERS, "characters of a path")
+        return path
 
     def string(self) -> str:
         """Return the content of a text in quotes."""

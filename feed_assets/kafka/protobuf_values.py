@@ -16,7 +16,7 @@ from feed_assets.kafka.schema_limits import InvalidSchema, check_most
 _MOST_COLUMNS = 1_600
 """The most fields of a row. No warehouse table has more columns, and a few bytes of a message may stand for all."""
 
-_MOST_MESSAGES = 20
+_MOST_MESSAGES = 4
 """The most messages of one schema whose readers are kept."""
 
 

@@ -64,6 +64,10 @@ class Poison(Exception):
         return cls(reason, reason)
 
 
+_LARGER = 4
+"""How much more memory a character of a Protobuf schema takes than one of Avro, with the readers of some messages."""
+
+
 class _Unknown(Exception):
     """An error for a schema that the registry does not have."""
 
@@ -187,7 +191,8 @@ class Schemas:
 
     def _parsed_protobuf(self, schema: Schema) -> tuple[ProtobufSchema, int]:
         texts = self._referenced(schema, _PROTOBUF)
-        return protobuf_schemas.parsed(schema.schema_str or "", dict(texts)), _length(schema, texts)
+        length = _LARGER * _length(schema, texts)
+        return protobuf_schemas.parsed(schema.schema_str or "", dict(texts)), length
 
     def _referenced(self, schema: Schema, form: str) -> list[tuple[str, str]]:
         """Return the names and texts of referenced schemas, each before the schemas that refer to it.

@@ -254,6 +254,27 @@ def test_a_field_may_have_the_name_of_a_method_of_the_library():
     assert {name: found[name] for name in names} == {name: str(number) for number, name in enumerate(names, 1)}
 
 
+def test_a_schemas_own_message_may_have_the_name_of_one_that_stands_for_a_value():
+    texts = "message M {optional StringValue id = 1;}", "message StringValue {repeated string v = 1;}"
+    registry = Registry(f"package google.protobuf; {' '.join(texts)}", references={})
+    assert cells(decoded(head((0,)) + b"\x0a\3\x0a\1x", registry=registry))["id"] == '{"v":["x"]}'
+
+
+@each_case(("number", "is_lost"), [(4, True), (5, False), (6, True), (9, True), (10, False), (12, False), (13, True)])
+def test_numbers_of_removed_fields_are_those_in_the_reserved_ranges(number, is_lost):
+    registry = Registry(FLAT % "reserved 10 to 12, 5; int32 a = 1;", references={})
+    found = decoded(head((0,)) + b"\x08\1" + bytes([number << 3, 1]) * 3, b"k", registry, key=("a",))
+    assert isinstance(found, DeadLetter) == is_lost
+
+
+def test_names_of_an_enum_are_read_once_for_all_its_fields(monkeypatch):
+    read, of_enum = [], protobuf_messages._enum
+    monkeypatch.setattr(protobuf_messages, "_enum", lambda enum: read.append(enum.full_name) or of_enum(enum))
+    registry = Registry(FLAT % "enum E {X = 0;} E a = 1; repeated E b = 2; map<int32, E> c = 3;", references={})
+    assert cells(decoded(head((0,)) + b"\x10\0", b"k", registry, key=("a",)))["a"] == "X"
+    assert read == ["M.E"]
+
+
 @each_case(
     ("fields", "content", "reason"),
     [

@@ -51,6 +51,18 @@ HOSTILE = {
     ),
     "a long name": (FLAT % f"int32 {'a' * 1_025} = 1;", "1,025 characters of a name: expected at most 1,024"),
     "a long name of a message": (FLAT % "" + f"message {'a' * 1_025} {{}}", "1,025 characters of a name: expected at"),
+    "a long package": (
+        f"package {'a.' * 512}a; message A {{}}",
+        "1,025 characters of a path: expected at most 1,024",
+    ),
+    "many full names": (
+        f"package {'a.' * 511}a; message A {{{''.join(f'repeated A a{n} = {n};' for n in range(1, 200))}}}",
+        "characters of full names: expected at most 67,108,864",
+    ),
+    "many full names of values": (
+        f"package {'a.' * 511}a; message M {{}} enum E {{{''.join(f'V{n} = {n};' for n in range(66_000))}}}",
+        "characters of full names: expected at most 67,108,864",
+    ),
     "many names": (PROTO3 + "enum E {}" * (NAMES + 1), "10,001 named types: expected at most 10,000"),
     "many columns": (FLAT % "".join(f"int32 a{n} = {n};" for n in range(1, 1_602)), "1,601 fields: expected at most"),
     "a long text": (FLAT % f"// {'a' * SCHEMA_BYTES}\n", "bytes: expected at most 1,048,576"),

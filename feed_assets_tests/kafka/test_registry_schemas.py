@@ -67,9 +67,9 @@ def test_schemas_used_last_are_kept_within_a_limit_of_bytes(registry, found, mon
     monkeypatch.setattr(registry_schemas, "_KNOWN_CHARACTERS", 2500)
     for schema_id in (ids[0], ids[1], ids[0], ids[2], ids[0]):
         found.get(schema_id)
-    assert (found.lookups, [*found._known]) == (3, [ids[2], ids[0]])
+    assert (found.lookups, [*found._known]) == (3, [(ids[2], "AVRO"), (ids[0], "AVRO")])
     found.get(ids[1])
-    assert (found.lookups, [*found._known]) == (4, [ids[0], ids[1]])
+    assert (found.lookups, [*found._known]) == (4, [(ids[0], "AVRO"), (ids[1], "AVRO")])
 
 
 def test_layouts_of_chunks_are_kept_no_longer_than_their_schemas(registry, found, monkeypatch):

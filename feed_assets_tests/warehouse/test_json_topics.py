@@ -156,6 +156,7 @@ def test_a_value_with_a_json_schema_has_the_columns_of_its_properties():
         ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "it refers to another schema, or is no object"),
         ('{"properties": {"a": {"$ref": "https://example.org"}}}', "it refers to another schema, or is no object"),
         (json.dumps({"properties": dict.fromkeys(map(str, range(1_601)))}), "1,601 properties: expected at most 1,600"),
+        ('{"properties": {"a": {"type": {}, "format": []}}}', "the property a is no text: expected one of integer"),
         (json.dumps({"properties": {"a": {"anyOf": [{}] * 17}}}), "17 types of a property: expected at most 16"),
         (json.dumps({"properties": {"a": {"type": ["null"] * 17}}}), "17 types of a property: expected at most 16"),
     ],
