@@ -1,9 +1,12 @@
 """Decoding of messages to rows: Avro, Protobuf or JSON, and the operation in a header or field."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from reprlib import repr as brief
+from traceback import extract_tb
 from typing import Any, NamedTuple, cast
 
+from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, PLAIN_KEYS, Mask, Topic
@@ -50,11 +53,22 @@ class Decoder:
     def __call__(self, message: Message) -> Decoded:
         """Return a message's row or tombstone, or a DeadLetter with the reason. Raise KafkaUnavailable."""
         try:
-            return self._row(message) if message.value is not None else self._tombstone(message)
+            return self._decoded(message)
         except (Poison, Unwritable) as error:
             if self._masks:
                 return self._masks.sealed(message, excerpt(getattr(error, "public", str(error)), REASON_BYTES))
             return DeadLetter(message, excerpt(str(error), REASON_BYTES))
+
+    def _decoded(self, message: Message) -> Decoded:
+        """Return a message's row or tombstone. An error of ours must not stop all topics for one message."""
+        try:
+            return self._row(message) if message.value is not None else self._tombstone(message)
+        except (Poison, Unwritable, FeedAssetsError):
+            raise
+        except Exception as error:
+            at = extract_tb(error.__traceback__)[-1]
+            place = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
+            raise Poison.plain(f"an error of feed_assets ({place}): report it, and replay this letter later") from error
 
     def _row(self, message: Message) -> ChunkRow:
         data = message.value or b""

@@ -1,13 +1,17 @@
 """Conversion of messages to rows, tombstones and dead letters; the registry is a mapping here."""
 
 import json
+import re
 import struct
 from datetime import UTC, datetime
 from decimal import Decimal
+from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.core.limits import REASON_BYTES
 from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect, messages
@@ -112,6 +116,15 @@ def test_a_value_of_any_depth_ends_no_process():
     assert "RecursionError" in decoder()(Message(5, None, deep)).reason
     flat = avro.HEAD.pack(0, 10) + b"\x02a\x02" * 2 + b"\x02a\x00"
     assert cells(decoder()(Message(5, None, flat)))["next"] == '{"id":"a","next":{"id":"a","next":null}}'
+
+
+def test_an_error_of_ours_is_a_dead_letter_and_an_outage_is_not(monkeypatch):
+    monkeypatch.setattr(dialect, "line", mock.Mock(side_effect=KeyError("secret")))
+    dead = decoder()(Message(5, None, CLICK))
+    assert re.match(r"an error of feed_assets \(KeyError in mock\.py, line \d+\): report it", dead.reason)
+    monkeypatch.setattr(dialect, "line", mock.Mock(side_effect=KafkaUnavailable("no answer")))
+    with pytest.raises(KafkaUnavailable):
+        decoder()(Message(5, None, CLICK))
 
 
 def test_the_reason_of_a_dead_letter_is_short(monkeypatch):
@@ -257,4 +270,5 @@ def test_any_bytes_become_a_row_or_a_dead_letter(data, schema_id, key):
     value = struct.pack(">BI", 0, schema_id) + data
     found = decoder()(Message(5, key, value))
     assert isinstance(found, ChunkRow | DeadLetter)
+    assert not isinstance(found, DeadLetter) or "an error of feed_assets" not in found.reason
     assert not isinstance(found, ChunkRow) or [*dialect.read(found.line)]
