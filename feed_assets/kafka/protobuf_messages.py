@@ -152,9 +152,9 @@ class MessageReader:
     def check_unknown(self, message: Any) -> None:
         """Raise Poison for a field of a message that would be lost. The schema may reserve the number of a field."""
         for number in sorted({each.field_number for each in UnknownFieldSet(message)}):
-            if number in self._converts:
-                name = self._converts[number][0]
-                raise Poison.plain(f"the field {name} of {self.descriptor.full_name} has a value that its enum lacks")
+            if field := self.descriptor.fields_by_number.get(number):
+                value = "value that its enum lacks" if field.enum_type else "value of another type than the schema has"
+                raise Poison.plain(f"the field {field.name} of {self.descriptor.full_name} has a {value}")
             if not self._is_reserved(number):
                 raise Poison.plain(
                     f"{self.descriptor.full_name} has a field with the number {number}, which the schema neither has "
@@ -189,7 +189,8 @@ class TypeReaders:
 
     def check_unknown(self, message: Any) -> None:
         """Raise Poison if a message, or one in it, has a field that would be lost."""
-        name = message.DESCRIPTOR.full_name
+        kind: Any = type(message)  # The message itself may have a field named DESCRIPTOR.
+        name = kind.DESCRIPTOR.full_name
         if reader := self._messages.get(name):
             reader.check_unknown(message)
         elif len(UnknownFieldSet(message)):

@@ -37,6 +37,13 @@ BUILT_IN: Mapping[str, str] = {
 }
 """Modules of the files that every Protobuf library has, by the name of an import. A registry is not asked for them."""
 
+_CONFLUENT: Mapping[str, str] = {
+    "confluent/meta.proto": "package confluent;",
+    "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
+        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
+}
+"""Files that Confluent's registry does not store, without the options that they define, which change no message."""
+
 
 class ProtobufSchema:
     """A Protobuf schema as google's library reads it, without its options, defaults, services and extensions."""
@@ -139,15 +146,22 @@ def _messages(part: Any) -> Any:
 
 def _add_built_in(pool: DescriptorPool, name: str, added: set[str]) -> None:
     """Add a built-in file, and those that it imports. Another name is left out: the library then names it."""
-    if name in added or name not in BUILT_IN:
+    if name in added or not is_built_in(name):
         return
     added.add(name)
-    content = _content(BUILT_IN[name])
+    content = _content(name)
     for each in FileDescriptorProto.FromString(content).dependency:
         _add_built_in(pool, each, added)
     pool.AddSerializedFile(content)
 
 
+def is_built_in(name: str) -> bool:
+    """Return whether an import needs no file of the registry."""
+    return name in BUILT_IN or name in _CONFLUENT
+
+
 @cache
-def _content(module: str) -> bytes:
-    return import_module(module).DESCRIPTOR.serialized_pb
+def _content(name: str) -> bytes:
+    if text := _CONFLUENT.get(name):
+        return file_of(text, name).SerializeToString()
+    return import_module(BUILT_IN[name]).DESCRIPTOR.serialized_pb

@@ -116,10 +116,7 @@ class _Parser(Tokens):
         }
         while not self.has("}"):
             readers.get(self.word, lambda: self._field(message, level))()
-        for field in message.field:  # After all others, because these have to be the last ones.
-            if field.proto3_optional:
-                field.oneof_index = len(message.oneof_decl)
-                message.oneof_decl.add(name=f"_{field.name}")
+        _add_oneofs_of_optional_fields(message)
 
     def _reserved(self, message: DescriptorProto) -> None:
         """Read the numbers of removed fields. Their names are skipped."""
@@ -225,6 +222,19 @@ class _Parser(Tokens):
         if self.word == "[":
             self.skip_brackets()
         self.skip(";")
+
+
+def _add_oneofs_of_optional_fields(message: DescriptorProto) -> None:
+    """Give each optional field of proto3 a oneof of its own, behind all others, with the name that protoc gives it."""
+    used = {each.name for each in message.field} | {each.name for each in message.oneof_decl}
+    for field in message.field:
+        if field.proto3_optional:
+            name = field.name if field.name.startswith("_") else f"_{field.name}"
+            while name in used:
+                name = f"X{name}"
+            used.add(name)
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=name)
 
 
 def _camel_case(name: str) -> str:

@@ -14,7 +14,7 @@ from feed_assets.core.secrets import masked
 from feed_assets.core.topic_columns import record_schema
 from feed_assets.kafka import avro, protobuf_schemas
 from feed_assets.kafka.json_schemas import columns_of
-from feed_assets.kafka.protobuf_schemas import BUILT_IN, ProtobufSchema
+from feed_assets.kafka.protobuf_schemas import ProtobufSchema, is_built_in
 from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
 
 _SECONDS = 10
@@ -209,7 +209,7 @@ class Schemas:
         """Add the names and texts of referenced schemas, each once, and before the schemas that refer to them."""
         for each in schema.references or ():
             place = each.subject or "", each.version or "latest"
-            if place in requested or each.name in BUILT_IN:
+            if place in requested or is_built_in(each.name or ""):
                 continue
             requested.add(place)
             check_most(len(requested), REQUESTS, "schemas including referenced ones")

@@ -122,6 +122,7 @@ def test_the_registered_record_has_the_values_of_the_rows():
         (b"\xc2\x01\x00", None),
         (b"\xa2\x01\x00", "the value lacks a required field of schema 1"),
         (b"\x40\x07", "shop.v1.Order.Status has no value 7"),
+        (b"\x08\x07", "the field id of shop.v1.Order has a value of another type than the schema has"),
         (b"\xa0\x1f\x07", None),
         (b"\x98\x06\x07", None),
         (b"\x80\x06\x07", "shop.v1.Order has a field with the number 96, which the schema neither has nor reserves"),

@@ -16,6 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from feed_assets.core.limits import REASON_BYTES
 from feed_assets.kafka import protobuf_schemas
 from feed_assets.kafka.protobuf_text import file_of
+from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.schema_limits import NAMES, SCHEMA_BYTES, InvalidSchema
 from feed_assets_tests.kafka import protobuf_texts
 from feed_assets_tests.kafka.protobuf_orders import FLAT, Registry, decoded, head
@@ -96,7 +97,10 @@ class TextRegistry(Registry):
 
     def protobuf(self, schema_id: int) -> Any:
         if schema_id not in self.schemas:
-            self.schemas[schema_id] = protobuf_schemas.parsed(self.texts[schema_id - 1], {})
+            try:
+                self.schemas[schema_id] = protobuf_schemas.parsed(self.texts[schema_id - 1], {})
+            except InvalidSchema as error:
+                raise Poison.plain(str(error)) from error
         return self.schemas[schema_id]
 
 
@@ -104,10 +108,7 @@ class TextRegistry(Registry):
 def test_a_hostile_schema_is_refused_with_its_reason(name):
     text, reason = HOSTILE[name]
     registry = TextRegistry(binary(text) if text in ("descriptor", "edition") else text)
-    try:
-        found = decoded(head((0,)), b"k", registry, keys="string").reason
-    except InvalidSchema as error:
-        found = str(error)
+    found = decoded(head((0,)), b"k", registry, keys="string").reason
     assert reason in found
     assert len(found.encode()) <= REASON_BYTES
 
@@ -189,6 +190,20 @@ def test_numbers_may_be_octal_and_built_in_files_may_import_others():
     text = 'syntax = "proto3"; import "google/protobuf/api.proto"; message M { google.protobuf.Api a = 010; }'
     (field,) = protobuf_schemas.parsed(text, {}).message((0,)).fields
     assert (field.number, field.message_type.full_name) == (8, "google.protobuf.Api")
+
+
+def test_files_of_confluents_registry_are_built_in():
+    imports = 'import "confluent/meta.proto"; import "confluent/type/decimal.proto";'
+    options = '[(confluent.field_meta) = { params: [ { key: "precision", value: "9" } ] }]'
+    text = f'syntax = "proto3"; {imports} message M {{ confluent.type.Decimal price = 1 {options}; }}'
+    (field,) = protobuf_schemas.parsed(text, {}).message((0,)).fields
+    assert [each.name for each in field.message_type.fields] == ["value", "precision", "scale"]
+
+
+def test_a_oneof_of_an_optional_field_has_the_name_that_protoc_gives_it():
+    fields = "optional string id = 1; string _id = 2; optional string _x = 3; oneof X_id { string y = 4; }"
+    oneofs = file_of(f'syntax = "proto3"; message M {{ {fields} }}', "any.proto").message_type[0].oneof_decl
+    assert [each.name for each in oneofs] == ["X_id", "XX_id", "X_x"]
 
 
 @each_case("seed", range(40))
