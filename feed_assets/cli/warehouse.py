@@ -188,9 +188,8 @@ def reset(
         return show(ResetView(table=table, statements=tuple(statements), applied=apply), as_json)
     for each in statements:
         echo(f"{each};")
-    return say(
-        f"warehouse {name}: {f'the next load makes {table} anew' if apply else 'add --apply to run these statements'}"
-    )
+    anew = f"the next load makes {topic or table} anew"
+    return say(f"warehouse {name}: {anew if apply else 'add --apply to run these statements'}")
 
 
 def _begin(text: str | None) -> int | str | None:

@@ -133,8 +133,6 @@ class Topic(BaseModel):
         if self.values != "json" and self.columns is not None:
             cure = "add values='json'" if self.values == "avro" else "remove schema"
             raise ValueError(f"schema is given, and values are {self.values}, whose schemas have the columns: {cure}")
-        if self.keys in PLAIN_KEYS and len(self.key) > 1:
-            raise ValueError(f"keys are {self.keys}, single values, and key has {len(self.key)} fields: expected one")
         if self.values not in ("avro", "json") and self.is_debezium:
             raise ValueError(f"Debezium's envelopes are declared, and values are {self.values}: expected avro or json")
         self._check_order()

@@ -69,5 +69,7 @@ def _check_whole(row: Mapping[str, Any]) -> None:
         raise Poison(reason.format(absent[0]) + advice, reason.format("a field") + advice)
 
 
-def _is_unknown(cell: object) -> bool:
-    return isinstance(cell, str | bytes) and cell in _UNKNOWN
+def _is_unknown(cell: Any) -> bool:
+    """Return whether a value is a placeholder, or an array or a map that has one instead of its values."""
+    parts = cast(Any, cell.values() if isinstance(cell, dict) else cell if isinstance(cell, list) else [cell])
+    return any(isinstance(each, str | bytes) and each in _UNKNOWN for each in parts)

@@ -37,12 +37,14 @@ def message_index(data: bytes, part: str) -> tuple[tuple[int, ...], int]:
     if not count:
         return (0,), at
     if not 0 < count <= LEVELS:
-        raise Poison.plain(f"the {part} has an index of {count} messages: expected at most {LEVELS}")
+        reason = f"the {part} has an index of {{}} messages: expected at most {LEVELS}"
+        raise Poison(reason.format(count), reason.format("too many"))
     numbers = list[int]()
     for _ in range(count):
         number, at = _varint(data, at, part)
         if number < 0:
-            raise Poison.plain(f"the {part} has the message index {number}: expected no number below 0")
+            reason = f"the {part} has the message index {{}}: expected no number below 0"
+            raise Poison(reason.format(number), reason.format("of a negative number"))
         numbers.append(number)
     return tuple(numbers), at
 

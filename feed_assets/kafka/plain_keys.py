@@ -12,7 +12,7 @@ _NO_UUID = "the key is not the text of a UUID"
 
 
 def key_of(data: bytes, form: str) -> Any:
-    """Return the value of a key in one of the formats of `KEY_FORMATS` except avro. Raise Poison if it is invalid."""
+    """Return the value of a key in one of the formats of `PLAIN_KEYS`, or in JSON. Raise Poison if it is invalid."""
     return _READERS[form](data)
 
 

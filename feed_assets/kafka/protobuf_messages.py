@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.empty_pb2 import Empty
@@ -189,7 +189,7 @@ class TypeReaders:
 
     def check_unknown(self, message: Any) -> None:
         """Raise Poison if a message, or one in it, has a field that would be lost."""
-        kind: Any = type(message)  # The message itself may have a field named DESCRIPTOR.
+        kind = cast(Any, type(message))  # The message itself may have a field named DESCRIPTOR.
         name = kind.DESCRIPTOR.full_name
         if reader := self._messages.get(name):
             reader.check_unknown(message)

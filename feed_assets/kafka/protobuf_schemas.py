@@ -64,6 +64,12 @@ class ProtobufSchema:
             name, types = f"{name}.{messages[0].name}", messages[0].nested_type
         return self._pool.FindMessageTypeByName(name.removeprefix("."))
 
+    def only_message(self) -> Descriptor:
+        """Return the message type of a schema with one at its top level. Raise InvalidSchema for several or none."""
+        if len(self._file.message_type) != 1:
+            raise InvalidSchema(f"it has {len(self._file.message_type)} messages: expected one, or declare `key`")
+        return self.message((0,))
+
     def _at(self, types: Sequence[DescriptorProto], index: int) -> list[DescriptorProto]:
         """Return the messages that an index may mean: some serializers count the entries of maps, and others do not."""
         messages = [each for each in types if not each.options.map_entry]

@@ -155,7 +155,7 @@ class Schemas:
             with self._translated(f"look up {subject}"):
                 schema = self._version((subject, "latest"))
                 if schema.schema_type == _PROTOBUF:
-                    return tuple(each.name for each in self._parsed_protobuf(schema)[0].message((0,)).fields)
+                    return tuple(each.name for each in self._parsed_protobuf(schema)[0].only_message().fields)
                 fields = avro.record_of(self._parsed(schema)[0])
         except InvalidSchema as error:
             raise InvalidName(f"its key schema, {subject} in the registry, cannot be read: {error}") from error

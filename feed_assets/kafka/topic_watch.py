@@ -39,10 +39,6 @@ NEW_SECONDS, AGAIN_SECONDS = 5.0, 1.0
 _NAMED = 4
 
 
-class _NotPrepared(Exception):
-    """The broker does not prepare a topic, for example because a right is missing."""
-
-
 @dataclass
 class TopicWatch:
     """A regular look for topics that match a pattern.
@@ -160,7 +156,7 @@ class TopicWatch:
                 self._prepare(name)
             except InvalidName as error:
                 refused[name] = str(error)
-            except _NotPrepared as error:
+            except KafkaUnavailable as error:
                 refused[name], failures = str(error), failures + 1
                 if failures >= MOST_FAILURES:
                     break
@@ -171,15 +167,12 @@ class TopicWatch:
 
     def _prepare(self, name: str) -> None:
         """Make the topics beside a topic. Raise InvalidName if one is not ours."""
-        try:
-            if other := companion_topics.foreign(self.chunking.admin, name):
-                raise InvalidName(
-                    f"{other} exists and removes messages by age or size, so it is not ours: rename a topic, or set "
-                    "its retention.ms and retention.bytes to -1 if it is"
-                )
-            companion_topics.prepare(self.chunking.admin, name)
-        except KafkaUnavailable as error:
-            raise _NotPrepared(str(error)) from error
+        if other := companion_topics.foreign(self.chunking.admin, name):
+            raise InvalidName(
+                f"{other} exists and removes messages by age or size, so it is not ours: rename a topic, or set "
+                "its retention.ms and retention.bytes to -1 if it is"
+            )
+        companion_topics.prepare(self.chunking.admin, name)
 
     def _listed(self) -> set[str]:
         with translated("list the topics", admin := self.chunking.admin):

@@ -347,11 +347,12 @@ class _Rows:
             named = zip(self._shape.key, key, strict=True)
             key_text = excerpt(", ".join(f"{name} {value!r}" for name, value in named))
             advice = "Produce a key to one partition."
-            if self._part:
-                one, other = (partition_name(self._part.topics, int(str(each))) for each in (one, other))
+            if self._part and not {int(str(one)), int(str(other))} <= {*self._part.partitions}:
                 advice = (
                     "If each topic has keys of its own, declare topic_in_key; else declare newest_by for the topics."
                 )
+            if self._part:
+                one, other = (partition_name(self._part.topics, int(str(each))) for each in (one, other))
             raise KeyStrayed(
                 f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, otherwise "
                 f"the newest row is unknown. {advice}"

@@ -48,7 +48,8 @@ def plan_topic(connection: Connection, engine: Engine, table: str, topic: str) -
     ids = union_topics.topics_of(connection).get(table, {}) if load_state.exists(connection, engine) else {}
     topics = [*ids]
     if topic not in topics:
-        raise InvalidName(f"{table} has no topic {topic!r}: expected one of {', '.join(topics)}. Correct the name.")
+        expected = f"expected one of {', '.join(topics)}" if topics else "expected the table of a union"
+        raise InvalidName(f"{table} has no topic {topic!r}: {expected}. Correct the name.")
     shape = load_state.shape(connection, table)
     if shape and shape.newest_by and not shape.is_history:
         raise InvalidName(

@@ -14,14 +14,16 @@ from feed_assets.warehouse.variants import loose
 def with_topic(shape: Shape, part: UnionPart) -> Shape:
     """Return the shape of a union's table for a schema's shape of one topic.
 
-    Its columns are nullable and have no default, except the key: a row has only values of its own topic.
+    Its columns are nullable and have no default, except the key: a row has only values of its own topic. They have no
+    aliases either: a column with the alias's name may be another topic's.
     """
     if TOPIC in {*shape.key, *(each.name for each in shape.columns)}:
         raise InvalidShape(
             f"the schema or the key has a field {TOPIC}: that is a column of the union's table. Rename the field."
         )
     topic = Column(name=TOPIC, kind=TEXT, is_nullable=not part.topic_in_key)
-    columns = (topic, *(each if each.name in shape.key else loose(each) for each in shape.columns))
+    fields = [each.model_copy(update={"aliases": ()}) for each in shape.columns]
+    columns = (topic, *(each if each.name in shape.key else loose(each) for each in fields))
     key = (TOPIC, *shape.key) if part.topic_in_key else shape.key
     return shape.model_copy(update={"columns": columns, "key": key, "is_union": True})
 

@@ -142,7 +142,7 @@ def test_the_registered_record_has_the_values_of_the_rows():
     ],
 )
 def test_bytes_that_would_lose_something_are_dead_letters(content, reason):
-    """Zero in a reason's place means that the bytes are a row: reserved numbers, for example."""
+    """None as a reason means that the bytes are a row: reserved numbers, for example."""
     found = decoded(head() + Order(id="a").SerializeToString() + content)
     if reason is None:
         assert cells(found)["id"] == "a"

@@ -85,6 +85,9 @@ def test_an_event_without_a_whole_row_is_a_dead_letter(value, reason):
 def test_an_unwrapped_row_with_a_placeholder_is_a_dead_letter():
     dead = decoded("", FLAT, ROW | {"text": "__debezium_unavailable_value"})
     assert dead.reason.startswith("text is a long value that was not sent")
+    array = REGISTRY.add(ID, {"name": "texts", "type": {"type": "array", "items": "string"}})
+    dead = decoded("", array, {"id": 1, "texts": ["__debezium_unavailable_value"]})
+    assert dead.reason.startswith("texts is a long value that was not sent")
 
 
 @each_case(

@@ -350,7 +350,6 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
         ({"values": "json", "schema": "id int, _offset bigint"}, "column '_offset' is one that chunks add"),
         ({"values": "json", "schema": "id int, at bigint not null"}, "expected it without NOT NULL"),
         ({"values": "json", "schema": "id int, at timestamptz"}, "is timestamp meant?"),
-        ({"keys": "string", "key": ["id", "at"]}, "keys are string, single values, and key has 2 fields: expected one"),
         ({"key": []}, "expected one field or more, which identify a row"),
         ({"values": "json_schema", "operation": "debezium"}, "values are json_schema: expected avro or json"),
         ({"values": "json", "schema": "id map<string,int>"}, "schema is 'id map<string,int>': .*'id' is map"),

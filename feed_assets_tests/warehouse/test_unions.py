@@ -159,6 +159,19 @@ def test_a_key_of_two_topics_stops_the_table_or_is_refused(loader):
     assert sorted((each.partition, each.offset) for each in refused) == [(1_000_000, 0), (1_000_000, 1)]
 
 
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_an_alias_renames_no_column_of_another_topic(loader):
+    union = Union(loader.place.board, "key")
+    eu, us = union.add("eu"), union.add("us")
+    price = {"name": "price", "type": ["null", "int"], "default": None}
+    eu.send(union.registry.add(ID, price), {"id": 1, "price": 1})
+    union.load(loader, eu)
+    us.send(union.registry.add(ID, price | {"name": "amount", "aliases": ["price"]}), {"id": 1, "amount": 2})
+    union.load(loader, us)
+    rows = loader.ask(f"SELECT price, amount FROM {quoted(union.table)} ORDER BY _topic")
+    assert rows == [(1, None), (None, 2)]
+
+
 def test_one_topic_is_made_anew_and_keeps_its_number(loader):
     union = Union(loader.place.board)
     eu, us = union.add("eu"), union.add("us")
