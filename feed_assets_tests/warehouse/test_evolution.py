@@ -144,7 +144,7 @@ def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
     assert len(stream.table(loader.engine)) < len(stream.model())
 
 
-def unchecked(_, __, signals):
+def unchecked(_, __, signals, ___):
     return {each.signal.partition: Position(each.signal.next_offset, each.signal_offset) for each in signals}
 
 
