@@ -70,7 +70,7 @@ clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, 
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 minutes:
-	@echo "On two idle cores: make test-fast about 4 minutes, make test about 11, make test-rest about 50, make test-all about 60;"
+	@echo "On two idle cores: make test-fast about 4 minutes, make test about 9, make test-rest about 45, make test-all about 54;"
 	@echo "a fresh clone is set up first, in one to three."
 
 java:
