@@ -3,13 +3,9 @@
 Source: "Wire format" of Confluent's Schema Registry.
 """
 
-import struct
-
+from feed_assets.kafka.avro import HEAD
 from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.schema_limits import LEVELS
-
-HEAD = struct.Struct(">BI")
-"""The magic byte and the schema id."""
 
 _GREATEST_ID = 2**31 - 1
 _VARINT_BYTES = 5

@@ -5,14 +5,11 @@ Source: JSON Schema, drafts 4 to 2020-12. The columns are the properties of the 
 
 from typing import Any, cast
 
-from feed_assets.kafka.schema_limits import NAME_CHARACTERS, InvalidSchema, check_most, loaded
+from feed_assets.kafka.schema_limits import MOST_COLUMNS, NAME_CHARACTERS, InvalidSchema, check_most, loaded
 
 _PLAIN = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
 _TIMES = {"date": "date", "date-time": "timestamp"}
 """Column types of texts, by `format`. Other formats are texts."""
-
-_MOST_COLUMNS = 1_600
-"""The most properties. No warehouse table has more columns, and two bytes of a message may stand for all of them."""
 
 _REFERENCES = 10
 """The most references, one behind the other, that a property may have."""
@@ -54,7 +51,7 @@ def columns_of(text: str) -> list[tuple[str, str]]:
     if not isinstance(properties, dict):
         raise InvalidSchema("it has no properties: expected the schema of an object")
     declared: dict[str, Any] = {**properties}
-    check_most(len(declared), _MOST_COLUMNS, "properties")
+    check_most(len(declared), MOST_COLUMNS, "properties")
     check_most(max(map(len, declared), default=0), NAME_CHARACTERS, "characters of a property's name")
     return [(name, _kind(name, each, schema)) for name, each in declared.items()]
 

@@ -11,10 +11,7 @@ from feed_assets.kafka import avro, framing
 from feed_assets.kafka.json_values import subject_of
 from feed_assets.kafka.protobuf_messages import TypeReaders
 from feed_assets.kafka.registry_schemas import MOST_CHARACTERS, Poison, Schemas
-from feed_assets.kafka.schema_limits import InvalidSchema, check_most
-
-_MOST_COLUMNS = 1_600
-"""The most fields of a row. No warehouse table has more columns, and a few bytes of a message may stand for all."""
+from feed_assets.kafka.schema_limits import MOST_COLUMNS, InvalidSchema, check_most
 
 _MOST_MESSAGES = 4
 """The most messages of one schema whose readers are kept."""
@@ -24,7 +21,7 @@ class ProtobufType:
     """A message type of a schema: how its messages are read, and the Avro record of its rows. Raise InvalidSchema."""
 
     def __init__(self, descriptor: Any) -> None:
-        check_most(len(descriptor.fields), _MOST_COLUMNS, "fields")
+        check_most(len(descriptor.fields), MOST_COLUMNS, "fields")
         self._class: Any = GetMessageClass(descriptor)
         self._readers = TypeReaders(descriptor)
         self.record: Mapping[str, Any] = self._readers.root.record

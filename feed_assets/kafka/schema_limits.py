@@ -22,6 +22,9 @@ JSON_LEVELS = 6 * LEVELS
 BRANCHES = 1_000
 """The most branches of a union."""
 
+MOST_COLUMNS = 1_600
+"""The most columns of a row. No warehouse table has more, and two bytes of a message may stand for all of them."""
+
 DIGITS = 1_000
 """The most digits of a decimal; also PostgreSQL's limit. Without a limit, one byte could stand for endless zeros."""
 
