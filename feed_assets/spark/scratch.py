@@ -37,12 +37,11 @@ _MOST_BYTES_OF_SOCKETS = 60
 On macOS, which has the lower limit, the path of a socket has at most 103 bytes.
 """
 _PREFIX = "feed-assets-spark-"
-_UNLOCKED = f".{_PREFIX}"
-_LOCK = "held"
+_LOCK, _UNLOCKED = "held", "new"
 _MOST_SECONDS_UNLOCKED = 3600
-"""Age in seconds at which a folder with a temporary name must belong to a killed process.
+"""Age in seconds at which a folder without a lock file must belong to a killed process.
 
-A living process renames it at once.
+A living process makes the lock file at once.
 """
 _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
@@ -149,7 +148,7 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
     """Remove this user's scratch folders that no process locks any more. Return the removed folders."""
     places = {*disks(conf), _at_home(), _temporary()}
-    candidates = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
+    candidates = [each for disk in places for each in sorted(disk.glob(f"{_PREFIX}*"))]
     return [each for each in candidates if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
 
 
@@ -178,14 +177,18 @@ def _of_defaults() -> str:
 
 
 def _make_folder(disk: Path) -> tuple[Path, int]:
-    """Make a folder, and give it its final name only when it is locked. So no sweep finds an unlocked folder."""
+    """Make a folder, and give its lock file its name only when the file is locked. So no sweep finds it unlocked.
+
+    The folder itself is never renamed: another user could see its first name in /tmp, and occupy the second one.
+    """
     if "," in str(disk):
         raise OSError(f"{disk} has a comma in its path, which Spark reads as the end of the path")
     disk.mkdir(0o700, parents=True, exist_ok=True)
-    unlocked = Path(tempfile.mkdtemp(dir=disk, prefix=_UNLOCKED))
-    lock = os.open(unlocked / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNED)
+    folder = Path(tempfile.mkdtemp(dir=disk, prefix=_PREFIX))
+    lock = os.open(folder / _UNLOCKED, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNED)
     fcntl.flock(lock, fcntl.LOCK_SH)
-    return unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("."))), lock
+    (folder / _UNLOCKED).rename(folder / _LOCK)
+    return folder, lock
 
 
 def _is_let_go(folder: Path) -> bool:
@@ -196,12 +199,17 @@ def _is_let_go(folder: Path) -> bool:
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False
-        if folder.name.startswith(_UNLOCKED):
-            return time.time() - folder.stat().st_mtime > _MOST_SECONDS_UNLOCKED
         with (folder / _LOCK).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except FileNotFoundError:  # A folder with its final name always had a lock file, so a removal was killed halfway.
-        return True
+    except FileNotFoundError:  # It is new, or its making or removal was killed halfway.
+        return _is_old(folder)
     return True
+
+
+def _is_old(folder: Path) -> bool:
+    try:
+        return time.time() - folder.stat().st_mtime > _MOST_SECONDS_UNLOCKED
+    except FileNotFoundError:
+        return False

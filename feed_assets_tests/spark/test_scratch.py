@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from textwrap import dedent
 
 import psutil
@@ -189,12 +189,24 @@ def test_a_scratch_sweep_keeps_held_and_foreign_folders(tmp_path, monkeypatch):
 def test_a_scratch_sweep_removes_old_unfinished_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     conf = {"spark.local.dir": str(tmp_path / "disk")}
-    killed, new = (tmp_path / "disk" / f".feed-assets-spark-{name}" for name in ("killed", "new"))
+    killed, new = (tmp_path / "disk" / f"feed-assets-spark-{name}" for name in ("killed", "new"))
     for folder in (killed, new):
         folder.mkdir(parents=True)
     os.utime(killed, (0, 0))
     assert sweep_scratch(conf) == [killed]
     assert [*(tmp_path / "disk").iterdir()] == [new]
+
+
+def test_another_user_cannot_occupy_the_name_of_a_new_scratch_folder(tmp_path, monkeypatch):
+    def seen(**options):
+        """Make a folder, and then one with each name that the first name leads to, as somebody does who watches."""
+        folder = Path(mkdtemp(**options))
+        (folder.with_name(folder.name.lstrip(".")) / "theirs").mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+    monkeypatch.setattr("tempfile.mkdtemp", seen)
+    with scratch({"spark.local.dir": str(tmp_path / "disk")}) as made:
+        assert all((folder / "held").is_file() for folder in made.folders)
 
 
 FORKS = dedent(
