@@ -313,7 +313,7 @@ class Blackboard:
         with self._translated(f"create {key}", key):
             try:
                 self._client.put(key, data, create=True)
-            except exceptions.AlreadyExistsError:
+            except (exceptions.AlreadyExistsError, FileExistsError):
                 return False
             return True
 

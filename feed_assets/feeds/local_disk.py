@@ -281,12 +281,6 @@ def _opened(above: int, name: str) -> Generator[int]:
         os.close(descriptor)
 
 
-def check_writable(root: Path, key: str) -> None:
-    """Raise InvalidName if a folder of this key is a link, because the file could land outside of the root."""
-    with suppress(FileNotFoundError, NotADirectoryError), folder(root, _split(key)[0]):
-        pass
-
-
 def readable(name: str) -> str:
     """Return a name as listings show it: U+FFFD replaces control characters and invalid UTF-8.
 

@@ -1,17 +1,25 @@
-"""Writes of files on local disk from chunks. A file has its name only when it is whole.
-
-Readers may have any of its chunks already, such as for a checksum, so they stay in Python, and are copied once.
-"""
+"""Writes of files on local disk. A file has its name only when it is whole, and no link below the root is followed."""
 
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from feed_assets.feeds import local_disk
 
+_BYTES_PER_CHUNK = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write(root: Path, key: str, data: bytes | Path, *, create: bool) -> None:
+    """Write a file as `write_chunks` does. With `create`, raise FileExistsError if it exists."""
+    if isinstance(data, Path):
+        with data.open("rb") as source:
+            _write(root, key, iter(partial(source.read, _BYTES_PER_CHUNK), b""), create=create)
+    else:
+        _write(root, key, [data], create=create)
 
 
 def write_chunks(root: Path, key: str, chunks: Iterable[bytes]) -> str:
@@ -19,6 +27,11 @@ def write_chunks(root: Path, key: str, chunks: Iterable[bytes]) -> str:
 
     Raise InvalidName if a folder above it is a link. After a kill, a file is left that listings take for half-written.
     """
+    _write(root, key, chunks, create=False)
+    return local_disk.looked_at(root, key)["e_tag"] or ""
+
+
+def _write(root: Path, key: str, chunks: Iterable[bytes], *, create: bool) -> None:
     *parent, name = key.split("/")
     _make_folder(root, parent)
     with local_disk.folder(root, parent) as above, _unfinished(above, name) as (file, unfinished):
@@ -26,8 +39,11 @@ def write_chunks(root: Path, key: str, chunks: Iterable[bytes]) -> str:
             view = memoryview(chunk)
             while view:
                 view = view[os.write(file, view) :]
-        os.rename(unfinished, name, src_dir_fd=above, dst_dir_fd=above)
-    return local_disk.looked_at(root, key)["e_tag"] or ""
+        if create:
+            os.link(unfinished, name, src_dir_fd=above, dst_dir_fd=above, follow_symlinks=False)
+            os.unlink(unfinished, dir_fd=above)
+        else:
+            os.rename(unfinished, name, src_dir_fd=above, dst_dir_fd=above)
 
 
 def _make_folder(root: Path, segments: list[str]) -> None:

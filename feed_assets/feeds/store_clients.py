@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import obstore
 
 from feed_assets.feeds import local_disk
-from feed_assets.feeds.local_writes import write_chunks
+from feed_assets.feeds.local_writes import write, write_chunks
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -100,10 +100,7 @@ class ObstoreClient:
 
 
 class LocalClient(ObstoreClient):
-    """A client for local disk. It uses only regular files, while obstore would follow links, or wait for a FIFO.
-
-    Writes go through obstore, so that files appear atomically.
-    """
+    """A client for local disk. It uses only regular files, while obstore would follow links, or wait for a FIFO."""
 
     def __init__(self, store: "ObjectStore", root: Path) -> None:
         super().__init__(store)
@@ -140,9 +137,14 @@ class LocalClient(ObstoreClient):
         return super().head(key) if is_half_written else local_disk.looked_at(self._root, key)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one file. Raise InvalidName if a folder above it is a link."""
-        local_disk.check_writable(self._root, key)
-        super().put(key, data, create=create)
+        """Write one file. Raise InvalidName if a folder above it is a link. With `create` fail if it exists.
+
+        For a key that names a half-written file, call obstore, which raises its error for such names.
+        """
+        if local_disk.HALF_WRITTEN.search(key):
+            super().put(key, data, create=create)
+        else:
+            write(self._root, key, data, create=create)
 
     def put_chunks(self, key: str, chunks: Iterable[bytes], /, part: int | None) -> str:
         """Write one file from chunks. Raise InvalidName if a folder above it is a link.

@@ -2,43 +2,27 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from feed_assets.kafka.avro_memory import MESSAGE_BYTES
+from feed_assets.kafka.protobuf_kinds import KNOWN, SCALARS, FieldKind, Read, enum_kind, unchanged
 from feed_assets.kafka.protobuf_schemas import BUILT_IN
 from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.schema_limits import LEVELS, NAME_CHARACTERS, InvalidSchema, check_most
 
-_FIELD = FieldDescriptorProto
-_Read = Callable[[Any], Any]
 _fields_of: Callable[[Any], Sequence[tuple[Any, Any]]] = Empty.ListFields
 """The method of every message. A message may have a field of this name, which hides its own one."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NANOS = 1_000_000_000
-_MOST_SECONDS = 315_576_000_000
-"""The most seconds of a Duration, by its definition."""
 
 _ITEM, _EXACT_ITEM, _ENTRY, _MESSAGE, _PLACE = 64, 200, 250, 400, 96
 """Bytes of a value in a list, of a decimal or time in it, of a map's entry, of a message, and of each of its fields."""
 
 _OWN_MESSAGE, _OWN_PLACE = 96, 16
 """Bytes of a message, and of each of its fields, in google's library."""
-
-
-class _Kind(NamedTuple):
-    """The Avro type of a value, the value of a field without presence, and the function that converts a value."""
-
-    avro: Any
-    default: Any = None
-    convert: _Read | None = None
 
 
 class _MemoryBudget:
@@ -56,74 +40,6 @@ class _MemoryBudget:
             raise Poison.plain(f"its nested messages, lists and maps take more than {MESSAGE_BYTES:,} bytes of memory")
 
 
-def _moment(message: Any) -> datetime:
-    """Return a Timestamp in microseconds. The rest of its nanoseconds is left out, because no table has them."""
-    if not 0 <= message.nanos < _NANOS:
-        raise ValueError(f"{message.nanos} nanoseconds")
-    return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1_000)
-
-
-def _duration(message: Any) -> Decimal:
-    """Return the seconds of a Duration."""
-    seconds, nanos = message.seconds, message.nanos
-    if abs(seconds) > _MOST_SECONDS or abs(nanos) >= _NANOS or (seconds and nanos and (seconds < 0) != (nanos < 0)):
-        raise ValueError(f"a duration of {seconds} seconds and {nanos} nanoseconds")
-    return Decimal(f"{seconds * _NANOS + nanos}E-9")
-
-
-def _day(message: Any) -> date:
-    return date(message.year, message.month, message.day)
-
-
-def _value(message: Any) -> Any:
-    return message.value
-
-
-def _unsigned(message: Any) -> Decimal:
-    return Decimal(message.value)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def _decimal(precision: int, scale: int) -> dict[str, Any]:
-    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-
-
-_INT, _LONG, _UNSIGNED = _Kind("int", 0), _Kind("long", 0), _Kind(_decimal(20, 0), Decimal(0), Decimal)
-_SCALARS: Mapping[int, _Kind] = {
-    **dict.fromkeys((_FIELD.TYPE_INT32, _FIELD.TYPE_SINT32, _FIELD.TYPE_SFIXED32), _INT),
-    **dict.fromkeys((_FIELD.TYPE_INT64, _FIELD.TYPE_SINT64, _FIELD.TYPE_SFIXED64), _LONG),
-    **dict.fromkeys((_FIELD.TYPE_UINT32, _FIELD.TYPE_FIXED32), _LONG),
-    **dict.fromkeys((_FIELD.TYPE_UINT64, _FIELD.TYPE_FIXED64), _UNSIGNED),
-    _FIELD.TYPE_FLOAT: _Kind("float", 0.0),
-    _FIELD.TYPE_DOUBLE: _Kind("double", 0.0),
-    _FIELD.TYPE_BOOL: _Kind("boolean", False),
-    _FIELD.TYPE_STRING: _Kind("string", ""),
-    _FIELD.TYPE_BYTES: _Kind("bytes", b""),
-}
-_WRAPPED = {
-    "Double": "double",
-    "Float": "float",
-    "Int64": "long",
-    "Int32": "int",
-    "UInt32": "long",
-    "Bool": "boolean",
-    "String": "string",
-    "Bytes": "bytes",
-}
-_KNOWN: Mapping[str, _Kind] = {
-    "google.protobuf.Timestamp": _Kind({"type": "long", "logicalType": "timestamp-micros"}, convert=_moment),
-    "google.protobuf.Duration": _Kind(_decimal(21, 9), convert=_duration),
-    "google.protobuf.UInt64Value": _Kind(_UNSIGNED.avro, convert=_unsigned),
-    **{f"google.protobuf.{name}Value": _Kind(kind, convert=_value) for name, kind in _WRAPPED.items()},
-    "google.type.Date": _Kind({"type": "int", "logicalType": "date"}, convert=_day),
-    "google.type.Decimal": _Kind("string", convert=_value),
-}
-"""Message types that stand for plain values."""
-
-
 class MessageReader:
     """The reader of one message type. `record` is its Avro type."""
 
@@ -131,10 +47,10 @@ class MessageReader:
         self.descriptor, self.record = descriptor, record
         self._memory, self._size = memory, _MESSAGE + _PLACE * len(descriptor.fields)
         self._defaults = dict[str, Any]()
-        self._converts = dict[int, tuple[str, _Read | None]]()
+        self._converts = dict[int, tuple[str, Read | None]]()
         self._reserved: list[tuple[int, int]] | None = None
 
-    def add(self, field: Any, kind: _Kind) -> None:
+    def add(self, field: Any, kind: FieldKind) -> None:
         """Add a field. Every column may be null."""
         self._defaults[field.name] = kind.default
         self._converts[field.number] = field.name, kind.convert
@@ -174,7 +90,7 @@ class TypeReaders:
 
     def __init__(self, descriptor: Any) -> None:
         self._memory, self._messages = _MemoryBudget(), dict[str, MessageReader]()
-        self._own_size, self._enums = 0, dict[str, _Kind]()
+        self._own_size, self._enums, self._unfinished = 0, dict[str, FieldKind](), set[str]()
         self.root = self._message(descriptor, {"name": "row", "namespace": "feed_assets"}, 0)
 
     @property
@@ -210,13 +126,15 @@ class TypeReaders:
         check_most(level, LEVELS // 2, "nested messages")
         reader = MessageReader(descriptor, {"type": "record", **named, "fields": []}, self._memory)
         self._messages[descriptor.full_name] = reader
+        self._unfinished.add(descriptor.full_name)
         self._own_size = max(self._own_size, _OWN_MESSAGE + _OWN_PLACE * len(descriptor.fields))
         for field in descriptor.fields:
             check_most(len(field.name), NAME_CHARACTERS, "characters of a name")
             reader.add(field, self._kind(field, level))
+        self._unfinished.remove(descriptor.full_name)
         return reader
 
-    def _kind(self, field: Any, level: int) -> _Kind:
+    def _kind(self, field: Any, level: int) -> FieldKind:
         if _is_map(field):
             return self._map(self._single(field.message_type.fields_by_number[2], level))
         kind = self._single(field, level)
@@ -224,7 +142,7 @@ class TypeReaders:
             return self._list(kind)
         return kind._replace(default=None) if field.has_presence else kind
 
-    def _list(self, item: _Kind) -> _Kind:
+    def _list(self, item: FieldKind) -> FieldKind:
         size = _ITEM if isinstance(item.avro, str) else _EXACT_ITEM
         convert, take = item.convert, self._memory.take
 
@@ -232,38 +150,40 @@ class TypeReaders:
             take(len(values) * size)
             return [convert(each) for each in values] if convert else [*values]
 
-        return _Kind({"type": "array", "items": item.avro}, [], listed)
+        return FieldKind({"type": "array", "items": item.avro}, [], listed)
 
-    def _map(self, value: _Kind) -> _Kind:
+    def _map(self, value: FieldKind) -> FieldKind:
         """Return the kind of a map. Its keys are texts in order, so that equal maps are equal texts."""
-        convert, take = value.convert or _unchanged, self._memory.take
+        convert, take = value.convert or unchanged, self._memory.take
 
         def mapped(values: Any) -> dict[str, Any]:
             take(len(values) * _ENTRY)
             return {_key(key): convert(values[key]) for key in sorted(values)}
 
-        return _Kind({"type": "map", "values": value.avro}, {}, mapped)
+        return FieldKind({"type": "map", "values": value.avro}, {}, mapped)
 
-    def _single(self, field: Any, level: int) -> _Kind:
+    def _single(self, field: Any, level: int) -> FieldKind:
         if (enum := field.enum_type) is not None:
             if enum.full_name not in self._enums:
-                self._enums[enum.full_name] = _enum(enum)
+                self._enums[enum.full_name] = enum_kind(enum)
             return self._enums[enum.full_name]
         if field.message_type is None:
-            return _SCALARS[field.type]
+            return SCALARS[field.type]
         name = field.message_type.full_name
-        if field.message_type.file.name in BUILT_IN and (plain := _KNOWN.get(name)):
+        if field.message_type.file.name in BUILT_IN and (plain := KNOWN.get(name)):
             return plain
         if (reader := self._messages.get(name)) is None:
             reader = self._message(field.message_type, {"name": f"protobuf.{name}"}, level + 1)
-            return _Kind(reader.record if reader.record["fields"] else _NO_FIELDS, None, reader.read)
-        is_root = reader is self._messages[next(iter(self._messages))]
-        avro = "feed_assets.row" if is_root else f"protobuf.{name}"
-        return _Kind(avro if len(field.message_type.fields) else _NO_FIELDS, None, reader.read)
+            return FieldKind(reader.record if reader.record["fields"] else _ANY_JSON, None, reader.read)
+        is_plain = name in self._unfinished or not reader.record["fields"]
+        return FieldKind(_ANY_JSON if is_plain else f"protobuf.{name}", None, reader.read)
 
 
-_NO_FIELDS = {"type": "map", "values": "string"}
-"""The Avro type of a message without fields. An array of records without fields is no valid schema of ours."""
+_ANY_JSON = {"type": "map", "values": "string"}
+"""The Avro type of a message in itself, and of one without fields. Chunks have JSON of both, as of all messages.
+
+Some registries answer 500 to a record that has itself in a map, and an array of records without fields is not valid.
+"""
 
 
 def _is_map(field: Any) -> bool:
@@ -277,19 +197,3 @@ def _is_map(field: Any) -> bool:
 
 def _key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _enum(enum: Any) -> _Kind:
-    """Return the kind of an enum: the name of a value, the first one if a number has several names."""
-    names = dict[int, str]()
-    for each in enum.values:
-        check_most(len(each.name), NAME_CHARACTERS, "characters of a name")
-        names.setdefault(each.number, each.name)
-
-    def name(number: int) -> str:
-        if number not in names:
-            public = f"a field has a number that the enum {enum.full_name} lacks"
-            raise Poison(f"{enum.full_name} has no value {number}", public)
-        return names[number]
-
-    return _Kind("string", names[enum.values[0].number], name)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from time import monotonic
 from typing import Any, Literal, TypeVar
 
@@ -66,6 +67,10 @@ class Poison(Exception):
 
 _LARGER = 4
 """How much more memory a character of a Protobuf schema takes than one of Avro, with the readers of some messages."""
+
+
+class RegistryFails(KafkaUnavailable):
+    """An error for a registry that answers, but fails to register one schema."""
 
 
 class _Unknown(Exception):
@@ -134,13 +139,16 @@ class Schemas:
         """Register a schema unless it is registered already, and return its id.
 
         Raise SchemaRefused if only this subject is refused, for example because somebody has registered another schema
-        under it; else KafkaUnavailable.
+        under it; RegistryFails if it answers with an error of its own; else KafkaUnavailable.
         """
         self.lookups += 1
         with self._translated(f"register {subject}"):
             try:
                 return self._client.register_schema(subject, Schema(json.dumps(schema), _AVRO))
             except SchemaRegistryError as error:
+                if error.http_status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    failed = self._unavailable(f"register {subject}", error)
+                    raise RegistryFails(str(failed)) from error
                 if error.http_status_code not in _SUBJECT_REFUSED:
                     raise
                 raise SchemaRefused(
@@ -232,7 +240,7 @@ class Schemas:
     def _translated(self, action: str) -> Generator[None]:
         try:
             yield
-        except (InvalidSchema, SchemaRefused):
+        except (InvalidSchema, SchemaRefused, RegistryFails):
             raise
         except Exception as error:  # The HTTP library, and so the error, depends on the client's version.
             if isinstance(error, SchemaRegistryError) and error.error_code == _NOT_FOUND:

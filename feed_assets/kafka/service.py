@@ -34,6 +34,7 @@ from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, schema_id_of, signalling
 from feed_assets.kafka.read_notes import ReadNote
 from feed_assets.kafka.read_progress import ReadProgress
+from feed_assets.kafka.registry_schemas import RegistryFails
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topic_reader import message_of
@@ -281,13 +282,21 @@ class ConnectorSession:
         self._say_missing()
 
     def _note(self, consumer: Consumer, partition: PartitionReader, signals: Iterable[Signal]) -> None:
-        """Count a partition's signals. Leave the partition if the broker refuses one, or if its topic was recreated."""
+        """Count a partition's signals. Leave the partition if the broker refuses one, or if its topic was recreated.
+
+        If the registry fails with the schema of its next message, only this partition waits.
+        """
         try:
             for each in signals:
                 self.has_signalled = True
                 self._progress.add(partition.place, each)
         except (LogTrimmed, SchemaRefused, SignalRefused) as error:
             self._leave(consumer, partition, error)
+        except RegistryFails as error:
+            say(f"connector: pauses {partition.place} for up to {LOOKUP_SECONDS:g} s: {error}", level="warning")
+            consumer.seek(TopicPartition(*partition.place, partition.next_offset))
+            consumer.pause([TopicPartition(*partition.place)])
+            self._paused.add(partition.place)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before any of their messages is read.

@@ -1,8 +1,11 @@
 """The store: behaviour that all kinds share, and names of its failures."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from obstore.store import LocalStore
@@ -15,6 +18,7 @@ from feed_assets.core.errors import (
     InvalidName,
 )
 from feed_assets.core.feeds import File
+from feed_assets.feeds import local_disk
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.local_disk import readable
 from feed_assets.feeds.store_clients import LocalClient, ObstoreClient
@@ -209,6 +213,36 @@ def test_names_of_partners_that_only_look_odd_are_keys(board):
     for key in ("u/...", "u/..a", "u/a..", "u/a\\b", "u/ a", "u/\u202ea", "u/~", "u/%2e%2e"):
         board.put(key, key.encode())
         assert board.get(key) == key.encode()
+
+
+@each_case("call", ["put", "create", "put of a file", "put_chunks"])
+def test_a_folder_that_becomes_a_link_while_a_file_is_written_is_not_followed(call):
+    """Each folder is exchanged right after it was opened and closed: between a check and the write, for example."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        root, theirs, content = Path(folder, "root"), Path(folder, "theirs"), Path(folder, "content")
+        (root / "feed").mkdir(parents=True)
+        theirs.mkdir()
+        content.write_bytes(b"1")
+        opened = local_disk.folder
+
+        @contextmanager
+        def exchanged(*arguments: Any) -> Iterator[int]:
+            with opened(*arguments) as descriptor:
+                yield descriptor
+            if not (root / "feed").is_symlink():
+                (root / "feed").rename(root / "kept")
+                (root / "feed").symlink_to(theirs)
+
+        board = Blackboard.open(f"file://{root}")
+        patch.setattr(local_disk, "folder", exchanged)
+        with suppress(InvalidName):
+            if call == "put_chunks":
+                board.put_chunks("feed/_SUCCESS", [b"1"])
+            elif call == "create":
+                board.create("feed/_SUCCESS", b"1")
+            else:
+                board.put("feed/_SUCCESS", b"1" if call == "put" else content)
+        assert [*theirs.iterdir()] == []
 
 
 def test_a_link_that_leads_outside_is_followed_by_no_call(local_board, tmp_path):

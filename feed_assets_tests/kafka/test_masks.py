@@ -238,6 +238,11 @@ def test_masks_that_could_not_hold_are_refused_where_they_are_declared(options, 
 
 
 def test_without_a_key_a_topic_with_masks_is_not_read(home, tmp_path, monkeypatch, capsys):
+    topic = Topic(key=("id",), mask={"email": "hash"})
+    check_key([Topic(key=("id",))], b"")
+    for act in (lambda: check_key([topic], b""), lambda: Decoder(topic, Registry())):  # type: ignore[arg-type]
+        with pytest.raises(InvalidSetting, match="FEED_ASSETS_MASK_KEY is not set, and a topic has masked columns"):
+            act()
     limits = {"mask": {"email": "hash"}}
     (tmp_path / "location_of_masks.py").write_text(LOCATION.format(topic="users", limits=limits))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -248,11 +253,6 @@ def test_without_a_key_a_topic_with_masks_is_not_read(home, tmp_path, monkeypatc
     with pytest.raises(SystemExit):
         main()
     assert "FEED_ASSETS_MASK_KEY is not set, and a topic has masked columns" in capsys.readouterr().err
-    topic = Topic(key=("id",), mask={"email": "hash"})
-    check_key([Topic(key=("id",))], b"")
-    for act in (lambda: check_key([topic], b""), lambda: Decoder(topic, Registry())):  # type: ignore[arg-type]
-        with pytest.raises(InvalidSetting, match="FEED_ASSETS_MASK_KEY is not set, and a topic has masked columns"):
-            act()
 
 
 def test_a_dead_letter_without_content_is_replayed_from_its_topic(world: World):

@@ -100,15 +100,15 @@ def compact(value: Any) -> str:
 
 def test_the_registered_record_has_the_values_of_the_rows():
     """Avro reads what a message says from its own bytes, by the record that stands for the Protobuf schema."""
-    order = Order(id="a", unsigned=2**64 - 1, raw=b"\1", children=[Order(n=2, took={"nanos": 5})])
+    order = Order(id="a", unsigned=2**64 - 1, raw=b"\1", took={"nanos": 5}, voucher={"sku": "x", "old": {"price": 2}})
     order.at.seconds = 7
     row = decoded(head() + order.SerializeToString())
     schema = REGISTRY.get(row.schema_id)
     empty = dict.fromkeys(EMPTY_CELLS) | {"numbers": [], "lines": {}, "flags": {}, "nothings": []}
     zero = {"id": "", "unsigned": Decimal(0), "single": 0.0, "ratio": 0.0, "ok": False, "raw": b"", "status": "NEW"}
-    plain = {**empty, **zero, "count": 0, "children": []}
-    child = {**plain, "n": 2, "took": Decimal("0.000000005")}
-    datum = {**plain, "id": "a", "unsigned": Decimal(2**64 - 1), "raw": b"\1", "children": [child]}
+    line = {"sku": "x", "pieces": None, "old": {"price": 2}, "kind": None}
+    plain = {**empty, **zero, "count": 0, "children": [], "took": Decimal("0.000000005"), "voucher": line}
+    datum = {**plain, "id": "a", "unsigned": Decimal(2**64 - 1), "raw": b"\1"}
     same = avro.encoded({**datum, "at": datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC)}, schema, row.schema_id)
     assert decoded(same, values="avro") == row
 
@@ -118,6 +118,7 @@ def test_the_registered_record_has_the_values_of_the_rows():
     [
         (b"\xff", "the value is not Protobuf of schema 1 (DecodeError: "),
         (b"\x0a\x01\xff", "the value is not Protobuf of schema 1 (DecodeError: "),
+        (b"\xa2\x01\x03\x0a\x01\xff", "a text is not UTF-8"),
         (b"\x92\x01\x00" * 99 + b"\x92\x01\x05a", "the value is not Protobuf of schema 1 (DecodeError: "),
         (b"\xc2\x01\x00", None),
         (b"\xa2\x01\x00", "the value lacks a required field of schema 1"),
@@ -269,8 +270,8 @@ def test_numbers_of_removed_fields_are_those_in_the_reserved_ranges(number, is_l
 
 
 def test_names_of_an_enum_are_read_once_for_all_its_fields(monkeypatch):
-    read, of_enum = [], protobuf_messages._enum
-    monkeypatch.setattr(protobuf_messages, "_enum", lambda enum: read.append(enum.full_name) or of_enum(enum))
+    read, of_enum = [], protobuf_messages.enum_kind
+    monkeypatch.setattr(protobuf_messages, "enum_kind", lambda enum: read.append(enum.full_name) or of_enum(enum))
     registry = Registry(FLAT % "enum E {X = 0;} E a = 1; repeated E b = 2; map<int32, E> c = 3;", references={})
     assert cells(decoded(head((0,)) + b"\x10\0", b"k", registry, key=("a",)))["a"] == "X"
     assert read == ["M.E"]

@@ -9,11 +9,12 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from hashlib import sha256
 from random import Random
+from threading import Event
 from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 from confluent_kafka.serialization import IntegerSerializer, StringSerializer
 
 from feed_assets.core.errors import InvalidDefinition, SchemaRefused
@@ -28,6 +29,7 @@ from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.warehouse import loader as loader_module
+from feed_assets_tests.support.connector_thread import Connector
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import World, header
 from feed_assets_tests.support.servers import wait_until
@@ -523,3 +525,32 @@ def test_another_schema_under_our_subject_stops_its_topic_alone_with_what_to_do(
     assert isinstance(error, SchemaRefused)
     assert f"connector: does not read {world.name}/0: {error}" in capfd.readouterr().err, "its partition is set aside"
     assert f"the registry refuses our schema under the subject {name}: " in str(error)
+
+
+def test_a_registry_that_fails_with_one_schema_lets_only_its_partition_wait(world, broker, registry, monkeypatch):
+    """Each message before and after the failures is in one chunk, once, and topics beside it are read meanwhile."""
+    monkeypatch.setattr("feed_assets.kafka.service.LOOKUP_SECONDS", 0.2)
+    world.settings = world.settings.model_copy(update={"columns": f"id string, {world.name.replace('.', '_')} int"})
+    register, fails = SchemaRegistryClient.register_schema, Event()
+    fails.set()
+
+    def registered(client: SchemaRegistryClient, subject: str, *schema: Any) -> int:
+        if subject.startswith(SUBJECT) and fails.is_set():
+            raise SchemaRegistryError(500, 500, "StackOverflowError")
+        return register(client, subject, *schema)
+
+    monkeypatch.setattr(SchemaRegistryClient, "register_schema", registered)
+    with World.of(broker, registry, world.place.board) as beside:
+        beside.create()
+        beside.produce(3)
+        for number in range(3):
+            world.producer.produce(world.name, b'{"id": "%d"}' % number, f"{number}", 0, headers=[("op", b"update")])
+        assert world.producer.flush(30) == 0
+        topics = {world.name: world.settings, beside.name: beside.settings}
+        with Connector(world.place.chunking("one"), topics).running() as running:
+            running.wait(lambda: beside.reached() >= 3, "the other topic")
+            assert world.signals() == []
+            fails.clear()
+            running.wait(world.is_done, "the chunks")
+    ids = [row["id"] for each in world.signals() if each.path for row in world.rows(each)]
+    assert ids == ["0", "1", "2"]

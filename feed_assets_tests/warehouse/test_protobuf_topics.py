@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from feed_assets.core.errors import InvalidName
+from feed_assets.kafka import avro, protobuf_schemas
+from feed_assets.kafka.protobuf_values import ProtobufType
 from feed_assets.warehouse import loader as loader_module
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, Place, World, header
 from feed_assets_tests.support.protobuf_topics import KEY, ProtobufWorld
@@ -98,3 +100,22 @@ def test_the_key_of_a_pattern_is_that_of_the_newest_key_schema(registry, broker,
         assert world.schemas.key_fields(world.name) == ("id",)
         with pytest.raises(InvalidName, match="cannot be read: it has 0 messages: expected one, or declare"):
             world.schemas.key_fields(f"{world.name}.x")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "google.protobuf.Struct s = 2;",
+        "map<string, V> children = 2;",
+        "V parent = 2; repeated V children = 3;",
+        "N a = 2; map<string, N> b = 3; message N { V v = 1; map<int32, N> n = 2; }",
+    ],
+)
+def test_a_registry_takes_the_record_of_a_message_in_itself(registry, broker, tmp_path, fields):
+    """Apicurio answers 500 to an Avro record that has itself in a map."""
+    text = f'syntax = "proto3"; import "google/protobuf/struct.proto"; message V {{ string id = 1; {fields} }}'
+    with World.of(broker, registry, f"file://{tmp_path}") as world:
+        kind = ProtobufType(protobuf_schemas.parsed(text, {}).message((0,)))
+        record = avro.record_of(world.schemas.get(kind.schema_id(world.schemas)))
+    assert record is not None
+    assert [each["name"] for each in record["fields"]] == [each["name"] for each in kind.record["fields"]]
