@@ -4,8 +4,9 @@ Columns only get wider: a column that a newer schema makes narrower, or not null
 are found by Avro's aliases. A column is dropped if the newer schema no longer has its field.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from feed_assets.core.errors import NotMigratable
@@ -125,7 +126,7 @@ def loosened(table: Shape, older: Shape) -> Migration:
     sources = _sources(older, table)
     variants = merged_variants(table, older, {})
     stays = kept_for_variants(table.model_copy(update={"variants": variants}))
-    columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
+    columns = [_loosened(each, sources.get(each.name), table) for each in table.columns]
     columns = [loose(each) if each.name in stays else each for each in columns]
     existing_names = {each.name for each in sources.values()} | {*table.dropped}
     added = [_added(each) for each in older.columns if each.name not in existing_names]
@@ -142,19 +143,24 @@ def projected(table: Shape, other: Shape, is_newer: bool) -> Shape:
         return with_variants(table, other, _sources(table, other), fits)
     fields = {source.name: name for name, source in _sources(other, table).items()}
     columns = {each.name: each for each in table.columns}
-    return with_variants(table, other, {field: columns[name] for field, name in fields.items()}, _fits_older)
+    is_stored = partial(_fits_older, becomes_text=table.is_union)
+    return with_variants(table, other, {field: columns[name] for field, name in fields.items()}, is_stored)
 
 
-def _fits_older(kind: Kind, column: Kind) -> bool:
-    """Return whether a column can store an older schema's values. It does not become a text for these."""
-    return widens(kind, column) or (kind != TEXT and widens(column, kind))
+def _fits_older(kind: Kind, column: Kind, *, becomes_text: bool) -> bool:
+    """Return whether a column can store an older schema's values.
+
+    It becomes a text for these only in a union: there the ids do not say which topic's schema is older.
+    """
+    return widens(kind, column) or ((becomes_text or kind != TEXT) and widens(column, kind))
 
 
-def _loosened(column: Column, source: Column | None, key: Sequence[str]) -> Column:
-    if column.name in key:
+def _loosened(column: Column, source: Column | None, table: Shape) -> Column:
+    if column.name in table.key:
         return column
     may_lack = source.is_nullable if source else column.default is None
-    is_wider = source is not None and source.kind != TEXT and not widens(source.kind, column.kind)
+    may_widen = source is not None and (table.is_union or source.kind != TEXT)
+    is_wider = may_widen and source is not None and not widens(source.kind, column.kind)
     kind = source.kind if source and is_wider and widens(column.kind, source.kind) else column.kind
     return column.model_copy(update={"kind": kind, "is_nullable": column.is_nullable or may_lack})
 

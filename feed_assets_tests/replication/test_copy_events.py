@@ -6,6 +6,7 @@ import pytest
 
 from feed_assets.ledger import event_store, updates
 from feed_assets.replication import replica_tasks
+from feed_assets.replication.copy_events import CopyEvents
 from feed_assets.replication.place_overview import notes
 from feed_assets.replication.transitions_read import forget_place
 from feed_assets.runs.revalidate import revalidate
@@ -93,12 +94,17 @@ def test_a_copy_that_is_withdrawn_valid_again_or_repaired_has_an_event_each_time
     assert events_of(ends.ledger) == [*expected, (newer.id, "OVERWRITE")]
 
 
-@pytest.mark.parametrize("step", ["files recorded", "before the manifest", "manifest", "task done"])
-def test_a_killed_copy_has_its_event_once_and_not_before_its_manifest(ends, step):
+@pytest.mark.parametrize("step", ["files recorded", "before the manifest", "manifest", "event", "task done"])
+def test_a_killed_copy_has_its_event_once_and_not_before_its_manifest(ends, step, monkeypatch):
     update = ends.publish(files=FILES)
 
+    def published(*_: object) -> None:
+        raise Killed
+
     ends.on_step = partial(stop, at=step)
-    with pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        if step == "event":
+            patch.setattr(CopyEvents, "published", published)
         ends.replicate()
     assert events_of(ends.ledger) == ([(update.id, "OVERWRITE")] if step == "task done" else [])
     ends.on_step = lambda _: None

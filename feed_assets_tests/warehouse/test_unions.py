@@ -172,6 +172,19 @@ def test_an_alias_renames_no_column_of_another_topic(loader):
     assert rows == [(1, None), (None, 2)]
 
 
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+@pytest.mark.parametrize("first", ["number", "text"])
+def test_a_field_that_is_a_text_in_one_topic_is_one_in_the_table_whichever_is_loaded_first(loader, first):
+    """The ids of two topics' schemas say nothing of their order."""
+    union = Union(loader.place.board, "key")
+    us, eu = union.add("us"), union.add("eu")
+    us.send(union.registry.add(ID, {"name": "x", "type": "string"}), {"id": 1, "x": "a"})
+    eu.send(union.registry.add(ID, {"name": "x", "type": "int"}), {"id": 1, "x": 5})
+    for stream in (eu, us) if first == "number" else (us, eu):
+        union.load(loader, stream)
+    assert loader.ask(f"SELECT x FROM {quoted(union.table)} ORDER BY x") == [("5",), ("a",)]
+
+
 def test_one_topic_is_made_anew_and_keeps_its_number(loader):
     union = Union(loader.place.board)
     eu, us = union.add("eu"), union.add("us")
