@@ -159,7 +159,7 @@ def run(pair: Pair, rounds: int, clock: Callable[[], float] = perf_counter) -> R
 def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
     pair.before()
     said: list[object] = []
-    with _statements() as statements:
+    with executed_statements() as statements:
         cpu = cpu_seconds()
         case = seconds(lambda: said.append(pair.case()), clock)
         cpu = cpu_seconds() - cpu
@@ -169,7 +169,7 @@ def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
 
 
 @contextmanager
-def _statements() -> Iterator[list[str]]:
+def executed_statements() -> Iterator[list[str]]:
     """Record the SQL statements of this process, Dagster's included."""
     found: list[str] = []
 
