@@ -238,6 +238,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "warehouse/test_newest_by.py::test_a_load_by_newest_may_be_killed_at_any_statement",
         "warehouse/test_newest_by.py::test_any_order_of_loads_makes_the_table_of_the_oracle",
         "warehouse/test_outages.py",
+        "warehouse/test_snapshots.py::test_a_load_with_snapshots_may_be_killed_at_any_statement",
+        "warehouse/test_snapshots.py::test_any_groups_of_loads_make_the_table_of_the_oracle",
         "warehouse/test_unions.py::test_a_load_of_a_union_may_be_killed_at_any_statement",
         "warehouse/test_unions.py::test_any_order_of_loads_makes_the_union_of_the_topics",
         "warehouse/test_volume.py",

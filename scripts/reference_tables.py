@@ -20,7 +20,7 @@ from feed_assets.ledger.tables import metadata
 
 _PACKAGE = Path(feed_assets.__file__).parent
 _TAG = re.compile("feed_assets/[a-z_0-9]+")
-_AVRO = {"string": "string", "int": "integer", "long": "integer", "null": "null"}
+_AVRO = {"string": "string", "int": "integer", "long": "integer", "null": "null", "boolean": "boolean"}
 
 
 def columns() -> str:

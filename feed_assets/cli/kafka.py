@@ -129,10 +129,16 @@ def dead_letters(
 
     if replay and drop:
         raise InvalidName("--replay and --drop: expected one of the two.")
-    named_topics(load_graph(module), [topic])
+    rules = named_topics(load_graph(module), [topic])[topic].topic
     clients = clients_for(topic)
     if apply and (replay or drop):
-        count = letters.settle(clients, topic, produces=replay, mask_key=settings().mask_key_bytes)
+        count = letters.settle(
+            clients,
+            topic,
+            produces=replay,
+            mask_key=settings().mask_key_bytes,
+            has_markers=rules is not None and rules.snapshot_markers is not None,
+        )
         show(Values.of(topic=topic, **{"replayed" if replay else "dropped": count}), as_json)
         return
     listed = letters.letters(clients, topic, limit)

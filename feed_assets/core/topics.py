@@ -65,6 +65,15 @@ def _operation(value: str | None) -> str | None:
     return value
 
 
+def _snapshot_markers(value: str | None) -> str | None:
+    kind, _, name = (value or "header:snapshot").partition(":")
+    if value != DEBEZIUM and (kind not in ("header", "field") or not name):
+        raise ValueError(
+            f"expected header:NAME or field:NAME, where messages say begin or end, or {DEBEZIUM} for its own marks"
+        )
+    return value
+
+
 def _columns(value: str | None) -> str | None:
     if value is not None:
         if match := re.search(r"\w+\s+\S+\s+not\s+null\b", value, re.IGNORECASE):
@@ -103,6 +112,8 @@ class Topic(BaseModel):
         conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
         mask: The masked columns. A name that ends with `?` is a column that schemas may lack.
         newest_by: The field whose greatest value wins for a key in a warehouse table, whichever partition it is from.
+        snapshot_markers: Where messages mark the begin and the end of a snapshot: `debezium`, `header:NAME` or
+            `field:NAME`. A snapshot that was loaded whole removes the rows of its partition that it did not name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,6 +130,7 @@ class Topic(BaseModel):
     conflicts: Conflicts = "stop"
     mask: Annotated[Mapping[str, Mask], AfterValidator(_mask)] = Field(default_factory=dict[str, Mask])
     newest_by: Annotated[str, Field(min_length=1)] | None = None
+    snapshot_markers: Annotated[str | None, AfterValidator(_snapshot_markers)] = None
 
     def __hash__(self) -> int:
         """Return a hash without `mask`, which is a mapping and has none."""
@@ -135,6 +147,11 @@ class Topic(BaseModel):
             raise ValueError(f"schema is given, and values are {self.values}, whose schemas have the columns: {cure}")
         if self.values not in ("avro", "json") and self.is_debezium:
             raise ValueError(f"Debezium's envelopes are declared, and values are {self.values}: expected avro or json")
+        if self.newest_by and self.snapshot_markers:
+            raise ValueError(
+                "newest_by and snapshot_markers are declared: expected one of them, because a row of a snapshot may "
+                "lose to an older one, which would then be removed"
+            )
         self._check_order()
         return self
 

@@ -1,8 +1,9 @@
 """The cutter makes chunks of the decoded messages of one topic partition. No other code decides where a chunk ends.
 
 A chunk ends at the first of: a grid line (a multiple of the topic's message limit), a message with another schema, the
-byte limit, the time limit. All of these except the time limit depend only on the messages. The caller passes the time,
-so the cutter reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
+begin or the end of a snapshot, the byte limit, the time limit. All of these except the time limit depend only on the
+messages. The caller passes the time, so the cutter reads no clock. If a chunk ends early, the next chunk still ends at
+the next grid line.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import IO, Any
 from feed_assets.core.chunks import OffsetRange, line_after, line_before
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
-from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Tombstone
+from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Marker, Tombstone
 
 CHUNK_BYTES = 32 << 20
 """Uncompressed bytes after which a chunk ends. The whole content is in memory only when the chunk ends."""
@@ -50,6 +51,8 @@ class Chunk:
     minutes: Mapping[int, int] = field(default_factory=dict[int, int])
     """Numbers of messages by the minute of their timestamps, in minutes since 1970."""
     record: Mapping[str, Any] | None = None
+    markers: frozenset[Marker] = frozenset()
+    """`begin` if a snapshot begins with the first message, and `end` if one ends with the last message."""
 
 
 class Cutter:
@@ -65,7 +68,7 @@ class Cutter:
         self.opened: float | None = None
         """The time at which the first message of the open chunk was added; None if no chunk is open."""
         self.changes = 0
-        """The number of chunks that ended early, because a message had another schema."""
+        """The number of chunks that ended early, because a message had another schema or began a snapshot."""
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 
@@ -74,11 +77,14 @@ class Cutter:
         if decoded.offset < self.next:
             return []
         ended = self.reach(decoded.offset)
-        if isinstance(decoded, ChunkRow) and self._schema_id not in (None, decoded.schema_id):
+        marker: Marker = "" if isinstance(decoded, DeadLetter) else decoded.marker
+        is_other = isinstance(decoded, ChunkRow) and self._schema_id not in (None, decoded.schema_id)
+        if self.opened is not None and (is_other or marker == "begin"):
             self.changes += 1
             ended.append(self._close(decoded.offset))
         self._take(decoded, now)
-        if self.next == self._end or self._is_full:
+        self._markers |= frozenset([marker] if marker else [])
+        if self.next == self._end or self._is_full or marker == "end":
             ended.append(self._close(self.next))
         return ended
 
@@ -122,7 +128,7 @@ class Cutter:
             return
         if isinstance(decoded, ChunkRow):
             self._write_row(decoded)
-        else:
+        elif isinstance(decoded, Tombstone):
             self._write_tombstone(decoded)
 
     def _write_row(self, row: ChunkRow) -> None:
@@ -187,6 +193,7 @@ class Cutter:
             dead=dead,
             minutes=dict(self._minutes),
             record=self._record,
+            markers=self._markers,
         )
         self._body.close()
         self._begin(end)
@@ -203,5 +210,6 @@ class Cutter:
         self._lines: list[bytes] = []
         self._waiting: list[Tombstone] = []
         self._dead: list[DeadLetter] = []
+        self._markers: frozenset[Marker] = frozenset()
         self._minutes = Counter[int]()
         self._records = self._size = self._flushed = self._dead_bytes = self._waiting_bytes = 0

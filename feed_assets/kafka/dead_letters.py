@@ -25,6 +25,7 @@ from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Headers, Message
 from feed_assets.kafka.sealed_letters import Originals
 from feed_assets.kafka.signals import CUT, OFFSET, OWN, TIMESTAMP
+from feed_assets.kafka.snapshot_markers import REPLAYED
 from feed_assets.kafka.topic_reader import Placed
 
 OURS = "feed_assets."
@@ -38,6 +39,8 @@ _TRANSACTION_SECONDS = 60
 _DIGITS = 20
 
 Header = tuple[str, str | bytes | None]
+
+_REPLAYED: Sequence[Header] = ((REPLAYED, b"1"),)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _done(reader: Consumer, topic: str, partition: int) -> int:
     return max((each.upto for each in receipts), default=0)
 
 
-def settle(clients: Clients, topic: str, *, produces: bool, mask_key: bytes = b"") -> int:
+def settle(clients: Clients, topic: str, *, produces: bool, mask_key: bytes = b"", has_markers: bool = False) -> int:
     """Settle all open dead letters (messages that are not valid records), and return their number.
 
     With `produces`, their messages are produced again to the same partitions, unchanged. Otherwise they are dropped. A
@@ -138,13 +141,16 @@ def settle(clients: Clients, topic: str, *, produces: bool, mask_key: bytes = b"
     settles the letters that are still open.
 
     The message of a letter without content is read from the topic again. `mask_key` proves that it is the same one.
+    `has_markers` is True if messages of the topic mark snapshots. A message that is produced again then gets a header,
+    because it marks nothing.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with closing(clients.reader()) as reader, translated(f"settle the dead letters of {topic}", producer):
         # Do this first: an earlier process must not add a receipt after this process has read the last receipt.
         producer.init_transactions(SECONDS)
         originals = Originals(reader, topic, mask_key)
-        settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None, originals)
+        first_kept = _first_kept(clients, topic) if produces else None
+        settling = _Settling(producer, topic, first_kept, originals, added=_REPLAYED if has_markers else ())
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
     return count
@@ -199,8 +205,17 @@ class _Settling:
     `first_kept` is the earliest timestamp that the topic keeps. None means that all letters are dropped.
     """
 
-    def __init__(self, producer: Producer, topic: str, first_kept: int | None, originals: Originals) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        first_kept: int | None,
+        originals: Originals,
+        *,
+        added: Sequence[Header] = (),
+    ) -> None:
         self._producer, self._topic, self._first_kept, self._originals = producer, topic, first_kept, originals
+        self._added = added
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
@@ -255,7 +270,7 @@ class _Settling:
                 "retention.ms for a while, and replay again.",
             )
         else:
-            own: list[Header] = [*content.headers]
+            own: list[Header] = [*content.headers, *self._added]
             self._producer.produce(self._topic, content.value, content.key, number, headers=own, timestamp=timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:

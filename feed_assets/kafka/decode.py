@@ -10,7 +10,7 @@ from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, PLAIN_KEYS, Mask, Topic
-from feed_assets.kafka import avro, debezium, dialect, framing
+from feed_assets.kafka import avro, debezium, dialect, framing, snapshot_markers
 from feed_assets.kafka.dialect import Unwritable
 from feed_assets.kafka.json_values import JsonValues, object_of
 from feed_assets.kafka.masks import Masks, masked_record, masks_of
@@ -62,7 +62,9 @@ class Decoder:
     def _decoded(self, message: Message) -> Decoded:
         """Return a message's row or tombstone. An error of ours must not stop all topics for one message."""
         try:
-            return self._row(message) if message.value is not None else self._tombstone(message)
+            if message.value is not None:
+                return self._row(message)
+            return snapshot_markers.only_marker(self._topic, message) or self._tombstone(message)
         except (Poison, Unwritable, FeedAssetsError):
             raise
         except Exception as error:
@@ -73,19 +75,21 @@ class Decoder:
     def _row(self, message: Message) -> ChunkRow:
         data = message.value or b""
         if self._topic.values == "avro":
-            schema_id, envelope = record(data, "value", self._schemas)
+            schema_id, content = record(data, "value", self._schemas)
             layout = self._layout(schema_id)
-            operation, value = self._change(message, envelope)
+            operation, value = self._change(message, content)
         elif self._topic.values == "protobuf":
-            kind, fields = protobuf_fields(data, "value", self._schemas)
-            operation, value = self._change(message, fields)
+            kind, content = protobuf_fields(data, "value", self._schemas)
+            operation, value = self._change(message, content)
             schema_id = kind.schema_id(self._schemas)
             layout = self._layout(schema_id)
         else:
             reader = self._json or self._json_reader(data)
-            operation, fields = self._change(message, object_of(data))
+            content = object_of(data)
+            operation, fields = self._change(message, content)
             schema_id, value = reader.schema_id, reader.row(fields)
             layout = self._layout(schema_id)
+        marker = snapshot_markers.marker_of(self._topic, message, content)
         if self._topic.is_debezium:
             _check_fields(value, layout.fields)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
@@ -96,7 +100,15 @@ class Decoder:
             key, value = self._masks.fields(key, layout.masks), self._masks.fields(value, layout.masks)
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([operation, message.offset, *cells, *value.values()])
-        return ChunkRow(message.offset, schema_id, layout.columns, line, timestamp=message.moment, record=layout.record)
+        return ChunkRow(
+            message.offset,
+            schema_id,
+            layout.columns,
+            line,
+            timestamp=message.moment,
+            record=layout.record,
+            marker=marker,
+        )
 
     def _json_reader(self, data: bytes) -> JsonValues:
         """Return the reader of a value's JSON Schema."""
@@ -119,7 +131,8 @@ class Decoder:
             name: dialect.text(each) if dialect.is_nested(each) else each for name, each in key_values.items()
         }
         line = dialect.line([*key_values.values()])
-        return Tombstone(message.offset, key_values, message.moment, len(line))
+        marker = snapshot_markers.marker_of(self._topic, message, {})
+        return Tombstone(message.offset, key_values, message.moment, len(line), marker=marker)
 
     def _change(self, message: Message, value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         """Return the operation of a message, and its row."""
@@ -130,17 +143,11 @@ class Decoder:
         return operation, value
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
-        word = value.get(self._name) if self._kind == "field" else self._header(message)
+        word = value.get(self._name) if self._kind == "field" else snapshot_markers.header_of(message, self._name)
         if not isinstance(word, str) or word not in _OPERATIONS:
             expected, place = f"expected one of {', '.join(OPERATIONS)}", f"the {self._kind} {self._name}"
             raise Poison(f"{place} is {brief(word)}: {expected}", f"{place} is another word: {expected}")
         return _OPERATIONS[word]
-
-    def _header(self, message: Message) -> str | None:
-        for name, value in message.headers:
-            if name == self._name:
-                return value.decode(errors="replace") if value is not None else None
-        return None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
         """Return the fields of the key. If the key is not a record, it is the value of the topic's only key field."""

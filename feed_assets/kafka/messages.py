@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from feed_assets.core.windows import LAST_YEAR
 
@@ -11,6 +11,9 @@ OPERATION, OFFSET = "_operation", "_offset"
 """The first columns of a chunk: the message's operation, and its offset in the upstream topic."""
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+Marker = Literal["", "begin", "end"]
+"""The mark of a message as the first or the last one of a snapshot in its partition; empty for all others."""
 
 LATEST = datetime(LAST_YEAR, 12, 31, 23, 59, tzinfo=UTC)
 """The last minute that windows cover. Later timestamps count as this minute."""
@@ -52,6 +55,7 @@ class ChunkRow(NamedTuple):
     line: bytes
     timestamp: int = 0
     record: Mapping[str, Any] | None = None
+    marker: Marker = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,16 @@ class Tombstone:
     timestamp: int = 0
     length: int = field(default=0, compare=False)
     """Bytes of the key as a CSV line. In the message, one byte may stand for an enum's symbol of 1,000 letters."""
+    marker: Marker = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMarker:
+    """A message that only marks the begin or the end of a snapshot. It has neither a key nor a value."""
+
+    offset: int
+    marker: Marker
+    timestamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +99,4 @@ class DeadLetter:
         return self.message.moment
 
 
-Decoded = ChunkRow | Tombstone | DeadLetter
+Decoded = ChunkRow | Tombstone | SnapshotMarker | DeadLetter

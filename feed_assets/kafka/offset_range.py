@@ -167,6 +167,8 @@ class ChunkWriter:
             sha256=sha256(content).hexdigest() if path else None,
             schema_id=chunk.schema_id,
             minutes={minute_of(minute): count for minute, count in sorted(chunk.minutes.items())},
+            snapshot_begins="begin" in chunk.markers,
+            snapshot_ends="end" in chunk.markers,
         )
 
     def _key(self, start: int) -> str:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.kafka import avro
 from feed_assets.kafka.chunk_files import signalled_key
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Signal",
     "namespace": "feed_assets",
@@ -49,9 +50,24 @@ SCHEMA = {
             "type": "string",
             "doc": "id of the topic at the broker; a recreated topic has another id",
         },
+        {
+            "name": "snapshot_begins",
+            "type": "boolean",
+            "default": False,
+            "doc": "whether a snapshot of this partition begins with the first message",
+        },
+        {
+            "name": "snapshot_ends",
+            "type": "boolean",
+            "default": False,
+            "doc": "whether a snapshot of this partition ends with the last message",
+        },
     ],
 }
 _PARSED = avro.parsed(json.dumps(SCHEMA), {})
+_EARLIER = avro.parsed(json.dumps({**SCHEMA, "fields": SCHEMA["fields"][:-2]}), {})
+"""The schema of signals before they had marks of snapshots. Such signals stay in their topic."""
+
 _LAST_OFFSET = 2**63 - 2
 """The greatest valid offset. The offset after it is used as a version, and must fit into 64 bits."""
 
@@ -76,6 +92,8 @@ class Signal:
     schema_id: int | None
     minutes: Mapping[str, int] = field(default_factory=dict[str, int])
     topic_id: str = ""
+    snapshot_begins: bool = False
+    snapshot_ends: bool = False
 
     @property
     def next_offset(self) -> int:
@@ -86,7 +104,7 @@ class Signal:
     def of(cls, value: bytes) -> "Signal":
         """Return the signal in a message's value. Raise InvalidEvent if no connector can have written it."""
         try:
-            fields, remaining = avro.decoded(value, _PARSED)
+            fields, remaining = _decoded(value)
             signal = cls(**fields)
         except Exception as error:  # The library may raise any exception for bad bytes.
             raise InvalidEvent(
@@ -100,6 +118,14 @@ class Signal:
     def encoded(self, schema_id: int) -> bytes:
         """Return the signal as a message's value."""
         return avro.encoded(asdict(self), _PARSED, schema_id)
+
+
+def _decoded(value: bytes) -> tuple[Any, int]:
+    """Return the fields of a signal, and the number of bytes after them. Raise any exception for bad bytes."""
+    try:
+        return avro.decoded(value, _PARSED)
+    except Exception:  # noqa: BLE001  The library may raise any exception for bad bytes.
+        return avro.decoded(value, _EARLIER)
 
 
 def minute_of(minutes: int) -> str:

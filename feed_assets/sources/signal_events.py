@@ -21,7 +21,7 @@ from feed_assets.kafka.topic_reader import Placed
 from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
-_NAMED = ("topic", "partition", "minutes")
+_NAMED = ("topic", "partition", "minutes", "snapshot_begins", "snapshot_ends")
 """Fields of a signal that are not copied to the event's context: the event's fields or the count reports have them."""
 
 

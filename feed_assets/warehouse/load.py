@@ -23,12 +23,14 @@ from feed_assets.core.sql_text import quoted
 from feed_assets.core.topic_unions import TOPIC, UnionPart, partition_name
 from feed_assets.core.topics import Conflicts
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.home import say
 from feed_assets.warehouse import (
     load_files,
     load_state,
     message_history,
     ordered_merge,
     refused_rows,
+    snapshots,
     statements,
     union_state,
 )
@@ -59,6 +61,8 @@ class LoadContext:
     """The choice for rows that the table cannot take."""
     part: UnionPart | None = None
     """The topic that is loaded, if the table has several."""
+    has_snapshots: bool = False
+    """True if messages of the topic mark snapshots."""
 
     def __post_init__(self) -> None:
         if self.engine.reads_chunks and not self.board.url.startswith("s3://"):
@@ -121,13 +125,13 @@ def load(
         changes = _changes(place, topic, ready.state, ready.shapes)
         after = replace(changes.state, positions=positions, topic_id=topic_id)
         try:
-            _commit(place, topic, before=state, after=after, ready=ready, changes=changes)
+            _commit(place, topic, before=state, after=after, ready=ready, changes=changes, signals=signals)
         except LoadFailed:
             if place.conflicts == "stop":
                 raise
             # The first attempt is fast, and does not find all rows that it fails for. The second one refuses each.
             careful = replace(place, engine=place.engine.staging_text())
-            _commit(careful, topic, before=state, after=after, ready=ready, changes=changes)
+            _commit(careful, topic, before=state, after=after, ready=ready, changes=changes, signals=signals)
     return after
 
 
@@ -148,9 +152,10 @@ def _commit(
     after: TopicState,
     ready: Ready,
     changes: _Changes,
+    signals: Sequence[Signalled],
 ) -> None:
     """Change the table, merge the rows and move the positions, in one transaction."""
-    engine = place.engine
+    engine, lines = place.engine, list[str]()
     with engine.open() as connection:
         grow(engine, connection, topic, holder=place.holder, state=before, longer=ready.state)
         connection.execute("BEGIN")
@@ -165,11 +170,17 @@ def _commit(
         if after.shape is not None and ready.batches:
             shape = union_state.staged(after.shape, place.part)
             _Rows(place, connection, topic, shape).merge(ready.batches, ready.shapes, changes.refusals)
+        if place.has_snapshots:
+            lines = snapshots.apply(
+                connection, engine, topic, shape=after.shape, loaded=before.positions, signals=signals, part=place.part
+            )
         load_state.write(connection, engine, topic, before, after)
         if engine.reads_chunks:
             load_files.check_unchanged(place.board, ready.copies)
         load_state.renew(connection, engine, place.holder)
         connection.execute("COMMIT")
+    for each in lines:
+        say(each)
 
 
 def _changes(place: LoadContext, table: str, state: TopicState, shapes: Shapes) -> _Changes:

@@ -29,7 +29,7 @@ from feed_assets.core.topic_unions import TopicUnion
 from feed_assets.core.topics import Topic, TopicHistory
 from feed_assets.heartbeats import Beat, Figures, no_beat
 from feed_assets.home import say
-from feed_assets.warehouse import dataset_state, load_state, loader_tables, union_state
+from feed_assets.warehouse import dataset_state, load_state, loader_tables, snapshots, union_state
 from feed_assets.warehouse.dataset import DatasetTable, DatasetUpdates
 from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
@@ -91,6 +91,14 @@ def follower(connection: Connection | None, loading: Target, holder: str, name: 
     if isinstance(source, TopicUnion):
         return UnionTable(loading, holder, name, source, state)
     return TopicTable(loading, holder, name, source, state)
+
+
+def _has_markers(source: Topic | TopicHistory | TopicUnion) -> bool:
+    """Return whether messages of a topic, or of a union's topics, mark snapshots."""
+    if isinstance(source, TopicUnion):
+        return any(each.snapshot_markers for each in source.topics.values())
+    rules = source.rules if isinstance(source, TopicHistory) else source
+    return rules.snapshot_markers is not None
 
 
 def run(
@@ -290,6 +298,8 @@ class LoaderSession:
             self._tables[name] = follower(connection, self._loading, self._holder, name, source)
             if isinstance(source, DatasetUpdates):
                 dataset_state.prepare(connection, engine)
+            elif _has_markers(source):
+                snapshots.prepare(connection, engine)
 
     def _release(self) -> None:
         """Release the lease for the next loader. Only print a failure: raising it could hide an earlier error."""

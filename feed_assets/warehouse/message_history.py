@@ -13,6 +13,7 @@ from feed_assets.warehouse.engines import ColumnGrowth, Engine
 from feed_assets.warehouse.migrations import ORDERED, Migration, loosened, migrate, places
 from feed_assets.warehouse.order_column import is_same
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Shape
+from feed_assets.warehouse.snapshots import ended_in
 from feed_assets.warehouse.statements import STAGING, names_of
 from feed_assets.warehouse.variants import loose
 
@@ -22,13 +23,13 @@ VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 _RANK, _NEXT = '"feed_assets rank"', '"feed_assets next"'
 
 
-def with_history(shape: Shape) -> Shape:
+def with_history(shape: Shape, *, has_snapshots: bool = False) -> Shape:
     """Return the shape of a history table for a schema's shape.
 
     Its columns are nullable and have no default, except the key: a row has only values that its message had.
     """
     columns = tuple(each if each.name in shape.key else loose(each) for each in shape.columns)
-    return shape.model_copy(update={"columns": columns, "is_history": True})
+    return shape.model_copy(update={"columns": columns, "is_history": True, "has_snapshots": has_snapshots})
 
 
 def view_of(table: str) -> str:
@@ -61,7 +62,8 @@ def changed(table: Shape, shape: Shape, *, is_newer: bool) -> Migration:
             f"newest_by orders the versions by {order}, which is {kinds.get(order, 'no column')}: expected one of "
             f"{', '.join(sorted(ORDERED))}. The table is {table}, the schema {shape}. Declare another field."
         )
-    return Migration(steps, merged.model_copy(update={"newest_by": order}))
+    has_snapshots = table.has_snapshots or shape.has_snapshots  # Rows of recorded snapshots stay.
+    return Migration(steps, merged.model_copy(update={"newest_by": order, "has_snapshots": has_snapshots}))
 
 
 def append(engine: Engine, table: str, shape: Shape, first_offset: int) -> Iterator[str]:
@@ -105,12 +107,29 @@ def create_view(engine: Engine, table: str, shape: Shape) -> str:
     window = f"(PARTITION BY {key} ORDER BY {VALID_FROM} NULLS FIRST, {PARTITION}, {OFFSET})"
     following = f"LEAD({VALID_FROM}) OVER {window} AS {VALID_TO}, LEAD({OFFSET}) OVER {window} AS {_NEXT}"
     ranges = f"SELECT {columns}, {VALID_FROM}, {following} FROM ({rows}) r"
+    if shape.has_snapshots and not shape.newest_by:
+        ranges = _ended(table, columns, ranges)
     # A row that another row without a value of `newest_by` follows was valid at no known time.
     is_version = f"{OPERATION} <> 'delete' AND ({_NEXT} IS NULL OR {VALID_TO} IS NOT NULL)"
     return (
         f"CREATE VIEW {engine.table(view_of(table))} AS SELECT {columns}, {VALID_FROM}, {VALID_TO}, "
         f"{_NEXT} IS NULL AS {IS_CURRENT} FROM ({ranges}) v WHERE {is_version}"
     )
+
+
+def _ended(table: str, columns: str, ranges: str) -> str:
+    """Return the query for ranges that end with the first snapshot that does not name the key of their row."""
+    is_unnamed = (
+        f"s.topic_partition = r.{PARTITION} AND s.begin_offset > r.{OFFSET} "
+        f"AND (r.{_NEXT} IS NULL OR r.{_NEXT} >= s.end_offset)"
+    )
+    rank = f"ROW_NUMBER() OVER (PARTITION BY {PARTITION}, {OFFSET} ORDER BY begin_offset) AS {_RANK}"
+    following = ", ".join(f"COALESCE(begin_offset, {each}) AS {each}" for each in (VALID_TO, _NEXT))
+    joined = (
+        f"SELECT {columns}, {VALID_FROM}, {following}, {rank} "
+        f"FROM ({ranges}) r LEFT JOIN ({ended_in(table)}) s ON {is_unnamed}"
+    )
+    return f"SELECT {columns}, {VALID_FROM}, {VALID_TO}, {_NEXT} FROM ({joined}) e WHERE {_RANK} = 1"
 
 
 def _order(shape: Shape) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
 from feed_assets.core.topic_unions import UnionPart
-from feed_assets.warehouse import dataset_state, load_state, loader_tables, message_history, union_topics
+from feed_assets.warehouse import dataset_state, load_state, loader_tables, message_history, snapshots, union_topics
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import PARTITION, Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
@@ -57,17 +57,26 @@ def plan_topic(connection: Connection, engine: Engine, table: str, topic: str) -
             "back. Make the whole table anew: leave out --topic."
         )
     part = UnionPart(tuple(topics), topics.index(topic))
-    return [*_deleted_rows(engine, table, shape, part), _forgotten_topic(table, {**ids, topic: None})]
+    own = f" AND topic_partition {_between(part)}"
+    return [
+        *_deleted_rows(engine, table, shape, part),
+        *snapshots.forget(connection, engine, table, own),
+        _forgotten_topic(table, {**ids, topic: None}),
+    ]
 
 
 def _deleted_rows(engine: Engine, table: str, shape: Shape | None, part: UnionPart) -> Iterator[str]:
-    own = f"BETWEEN {part.partitions.start} AND {part.partitions[-1]}"
+    own = _between(part)
     if shape is not None:
         yield f"DELETE FROM {engine.table(table)} WHERE {PARTITION} {own}"
     if shape is not None and not shape.is_history:
         yield f"DELETE FROM {deleted_of(table)} WHERE {PARTITION} {own}"
     for each in ("refused", "positions"):
         yield f"DELETE FROM {STATE}.{each} WHERE topic = {literal(table)} AND topic_partition {own}"
+
+
+def _between(part: UnionPart) -> str:
+    return f"BETWEEN {part.partitions.start} AND {part.partitions[-1]}"
 
 
 def _forgotten_topic(table: str, ids: Mapping[str, str | None]) -> str:
@@ -102,6 +111,7 @@ def _forgotten(connection: Connection, engine: Engine, table: str, *, is_union: 
     else:
         yield f"DELETE FROM {STATE}.tables {where}"
     yield f"DELETE FROM {STATE}.refused {where}"
+    yield from snapshots.forget(connection, engine, table)
     if dataset_state.exists(connection, engine):
         for name in ("updates", "marks"):
             yield f"DELETE FROM {STATE}.{name} WHERE dataset = {literal(table)}"

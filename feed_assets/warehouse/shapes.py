@@ -113,6 +113,8 @@ class Shape(BaseModel):
     """The column whose greatest value wins for a key. If it is empty, the highest offset wins."""
     is_history: bool = False
     """True for a history table: it has a row for each message, and OPERATION as a column."""
+    has_snapshots: bool = False
+    """True for a history whose versions end with a snapshot that does not name their key."""
     is_union: bool = False
     """True for a table of several topics: a column has the topic of each row, and no schema drops a column."""
 

@@ -15,7 +15,7 @@ from feed_assets.core.errors import (
     OffsetsMissing,
 )
 from feed_assets.core.topic_unions import UnionPart, named
-from feed_assets.core.topics import Topic, TopicHistory, signals_of
+from feed_assets.core.topics import DEBEZIUM, Topic, TopicHistory, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.kafka import signal_message, topic_reader
@@ -74,7 +74,15 @@ class TopicTable:
         self._topic = of.rules if isinstance(of, TopicHistory) else of
         self.topic = part.topic if part else of.topic if isinstance(of, TopicHistory) else name
         days = loading.warehouse.deleted_days
-        self._place = LoadContext(loading.engine, loading.board, holder, days, self._topic.conflicts, part=part)
+        self._place = LoadContext(
+            loading.engine,
+            loading.board,
+            holder,
+            days,
+            self._topic.conflicts,
+            part=part,
+            has_snapshots=self._topic.snapshot_markers is not None,
+        )
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._early: list[Signalled] = []
         """Signals that a history holds back: deletes before the first value, whose schema has the columns."""
@@ -138,6 +146,7 @@ class TopicTable:
             self._begin_anew(error)
             return False
         positions = self._positions
+        self._refuse_partitions(len(page.after))
         for partition, message in page.messages:
             if (signal := self._signal(partition, message)) is None:
                 continue
@@ -187,6 +196,15 @@ class TopicTable:
             "because offsets begin again. Make the table anew: "
             f"`feed-assets warehouse reset {self._loading.name} {self.name}{option} --apply`."
         )
+
+    def _refuse_partitions(self, count: int) -> None:
+        """Raise LoadFailed for Debezium's marks in several partitions: only one has the first, and one the last."""
+        if self._topic.snapshot_markers == DEBEZIUM and count > 1:
+            raise LoadFailed(
+                f"{self.topic} has {count} partitions, and snapshot_markers is {DEBEZIUM!r}: expected one partition, "
+                "because Debezium marks the first and the last row of a snapshot once, and not in each partition. "
+                "Remove snapshot_markers, or have the producer mark each partition, with header:NAME."
+            )
 
     def _refuse_beyond(self) -> None:
         """Raise LoadFailed if a stored position is after the topic's end, which would skip messages.
@@ -288,7 +306,7 @@ class TopicTable:
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
             ) from error
         shape = with_order(shape, self._topic.newest_by) if self._topic.newest_by else shape
-        shape = with_history(shape) if self._is_history else shape
+        shape = with_history(shape, has_snapshots=self._place.has_snapshots) if self._is_history else shape
         return union_state.with_topic(shape, self._part) if self._part else shape
 
     def _named(self, partition: int) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from feed_assets.kafka import cutter as module
 from feed_assets.kafka.cutter import Cutter
+from feed_assets.kafka.messages import SnapshotMarker
 from feed_assets_tests.kafka.cut import TEN, cut, dead, lines, row, said, tombstone
 
 
@@ -28,6 +29,16 @@ def test_a_chunk_has_a_line_of_names_and_one_of_each_record():
 def test_a_schema_change_begins_a_chunk_that_ends_at_the_same_grid_line():
     chunks = cut(Cutter(0, TEN), *map(row, range(3)), *(row(each, 2) for each in range(3, 7)), *map(row, range(7, 10)))
     assert said(chunks) == [(0, 3, 3, 1), (3, 7, 4, 2), (7, 10, 3, 1)]
+
+
+def test_a_snapshot_begins_and_ends_with_a_chunk():
+    marked = [row(3)._replace(marker="begin"), row(4), row(5)._replace(marker="end"), row(6)]
+    marked += [SnapshotMarker(7, "begin"), row(8), SnapshotMarker(9, "end"), SnapshotMarker(10, "begin"), row(19)]
+    chunks = cut(Cutter(0, TEN), *map(row, range(3)), *marked)
+    assert [(*each.offsets, {*each.markers}) for each in chunks] == [
+        (0, 3, set()), (3, 6, {"begin", "end"}), (6, 7, set()), (7, 10, {"begin", "end"}), (10, 20, {"begin"}),
+    ]  # fmt: skip
+    assert (chunks[3].records, sum(chunks[3].minutes.values())) == (1, 3)
 
 
 def test_tombstones_and_dead_letters_are_of_any_schema():

@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from unittest import mock
@@ -17,9 +18,9 @@ from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect, messages
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.message_counts import moment_of
-from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
+from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, SnapshotMarker, Tombstone
 from feed_assets.kafka.registry_schemas import Poison
-from feed_assets.kafka.signal_message import minute_of
+from feed_assets.kafka.signal_message import Signal, minute_of
 from feed_assets_tests.support.each_case import each_case
 
 VALUE = """{"type": "record", "name": "click", "fields": [
@@ -272,3 +273,75 @@ def test_any_bytes_become_a_row_or_a_dead_letter(data, schema_id, key):
     assert isinstance(found, ChunkRow | DeadLetter)
     assert not isinstance(found, DeadLetter) or "an error of feed_assets" not in found.reason
     assert not isinstance(found, ChunkRow) or [*dialect.read(found.line)]
+
+
+class OwnSchemas(Registry):
+    """A registry in which declared columns are registered, as the last schema."""
+
+    def register(self, _, schema):
+        self.record = avro.parsed(json.dumps(schema), {})
+        return 0
+
+    def get(self, schema_id):
+        return super().get(schema_id) if schema_id else self.record
+
+
+def in_json(columns, value, **changes):
+    topic = Topic(key=["id"], values="json", keys="json", columns=columns, **changes)
+    return Decoder(topic, OwnSchemas())(Message(5, None, json.dumps(value).encode()))
+
+
+A_KEY = {"id": "a"}
+MARKS = [
+    # The message's key, its value's field n, the header, and the marker; a text that begins with "the" is a reason.
+    (A_KEY, 1, b"begin", "begin"),
+    (A_KEY, 1, b"end", "end"),
+    (A_KEY, 1, None, ""),
+    (A_KEY, None, b"begin", "begin"),
+    (None, None, b"end", "end"),
+    (A_KEY, 1, b"first", "the header mark is another word than begin or end"),
+    (None, None, None, "there is no key"),
+]
+
+
+@each_case("key, number, header, marker", MARKS)
+def test_messages_mark_snapshots_by_a_header_unless_they_are_replayed(key, number, header, marker):
+    value = wire(1, {"id": "a", "n": number, "op": "create"}) if number else None
+    headers = [("mark", header)] if header else []
+    message = Message(5, wire(2, key) if key else None, value, headers)
+    decoded = decoder(snapshot_markers="header:mark")(message)
+    if isinstance(decoded, DeadLetter):
+        assert decoded.reason.startswith(marker)
+        assert marker
+        return
+    assert decoded.marker == marker
+    assert isinstance(decoded, SnapshotMarker) == (key is None and number is None)
+    again = decoder(snapshot_markers="header:mark")(
+        message._replace(headers=[*headers, ("feed_assets.replayed", b"1")])
+    )
+    assert getattr(again, "marker", "") == ""
+
+
+@each_case(
+    "word, marker",
+    [("first", "begin"), ("last_in_data_collection", "end"), ("true", ""), ("incremental", ""), (None, ""), (True, "")],
+)
+def test_debezium_marks_snapshots_in_the_envelope_and_in_unwrapped_rows(word, marker):
+    envelope = {"op": "r", "before": None, "after": {"id": "a"}, "source": {"snapshot": word}}
+    assert in_json("id string", envelope, operation="debezium", snapshot_markers="debezium").marker == marker
+    if word is not True:
+        row = {"id": "a", "__source_snapshot": word}
+        assert in_json("id string, __source_snapshot string", row, snapshot_markers="debezium").marker == marker
+
+
+@each_case("word, marker", [("begin", "begin"), (None, ""), ("first", None)])
+def test_a_field_marks_snapshots(word, marker):
+    decoded = in_json("id string, mark string", {"id": "a", "mark": word}, snapshot_markers="field:mark")
+    assert getattr(decoded, "marker", None) == marker
+
+
+def test_signals_without_marks_of_snapshots_stay_readable():
+    signal = Signal("t", 0, 0, 9, 0, 10, "d", None, 0, None, None, {}, "id", snapshot_begins=True)
+    written = signal.encoded(1)
+    assert Signal.of(written) == signal
+    assert Signal.of(written[:-2]) == replace(signal, snapshot_begins=False)

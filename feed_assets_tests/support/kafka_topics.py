@@ -1,6 +1,7 @@
 """A topic, its producer, and clients of the test's own that read what was made of it."""
 
 import gzip
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ FIELDS = [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]
 MORE = [*FIELDS, {"name": "note", "type": ["null", "string"], "default": None}]
 KEYS = [{"name": "id", "type": "string"}]
 POISON = b"no Avro at all"
-_SIGNAL = avro.parsed(str(SCHEMA).replace("'", '"'), {})
+_SIGNAL = avro.parsed(json.dumps(SCHEMA), {})
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def killed_at(
     is_wrong: bool = False,
     conflicts: Conflicts = "stop",
     part: UnionPart | None = None,
+    has_snapshots: bool = False,
 ) -> None:
     """Load new chunks, and be killed before or after a statement, given by its number or its beginning.
 
@@ -76,7 +77,7 @@ def killed_at(
     if is_wrong:
         loads._Rows.merge = committed(loads._Rows.merge)
     counting(type(connection), at, is_after)
-    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7, conflicts, part)
+    place = LoadContext(engine, Blackboard.open(board), HOLDER, 7, conflicts, part, has_snapshots)
     load_signals(place, name, known, new, lambda schema_id: shapes.get(schema_id or 0))
 
 

@@ -6,6 +6,8 @@ look at what has changed.
 
 import os
 import re
+from collections import defaultdict
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -13,10 +15,11 @@ from uuid import UUID
 import pytest
 from sqlglot.errors import ParseError
 
-from feed_assets.warehouse import load_state
+from feed_assets.warehouse import load_state, snapshots
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.histories import HistoryStream, check_history
 from feed_assets_tests.warehouse.ordered_chunks import OrderedStream, at_field, check_winners
+from feed_assets_tests.warehouse.snapshot_chunks import Sent, SnapshotStream, check_snapshots
 from feed_assets_tests.warehouse.standin import parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.unions import Union, check_union
@@ -120,6 +123,19 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
         union.load(loader, topic)
     check("union", written(engine, board))
     check_union(loader, union)
+    clicks = SnapshotStream(board, "shop.marked")
+    with engine.open() as connection:
+        snapshots.prepare(connection, engine)
+    engine.statements.clear()  # Another test may have created the table.
+    engine.statements += [each.create(engine, "CREATE TABLE IF NOT EXISTS") for each in snapshots._TABLES]
+    loader.place = replace(loader.place, has_snapshots=True)
+    for clicks.name, clicks.is_history in (("shop.marked", False), ("shop.marked_history", True)):
+        clicks.ends, clicks.signals, clicks.sent = {}, [], defaultdict(list)
+        clicks.produce(clicks.schemas.add(ID, TEXT), Sent(1), Sent(2), Sent(2, "refresh", "begin"), Sent(3, "refresh"))
+        clicks.produce(max(clicks.schemas.known), Sent(None, None, "end"))
+        loader.load(clicks)
+        check_snapshots(loader, clicks)
+    check("snapshots", written(engine, board))
     columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
     token, path = str(UUID(int=1)), "C:\\it's"
     assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
@@ -130,7 +146,9 @@ def test_statements_of_loads_match_the_stored_files(loader, orders):
     ]
 
 
-@each_case("name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered", "history", "union"])
+@each_case(
+    "name", ["state", "create", "growth", "migrate", "refuse", "parquet", "ordered", "history", "union", "snapshots"]
+)
 def test_each_statement_is_one_of_redshift(name):
     texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
     is_within = False

@@ -47,6 +47,7 @@ def kafka_topics(
     gzip: bool = False,
     conflicts: Conflicts = "stop",
     newest_by: str | None = None,
+    snapshot_markers: str | None = None,
     lag: Annotated[int, Field(ge=1)] | None = None,
     cadence: Cadence | None = None,
     description: str | None = None,
@@ -83,6 +84,7 @@ def kafka_topics(
         gzip: True if chunks in CSV are compressed with gzip.
         conflicts: What warehouse tables of the topics do with rows that they cannot take.
         newest_by: The field of all topics whose greatest value wins for a key in their warehouse tables.
+        snapshot_markers: Where messages of all topics mark the begin and the end of a snapshot.
         lag: Greatest number of a partition's messages that may be in no chunk yet.
         cadence: Schedule of each topic's chunks.
         description: A description of the pattern for the UI.
@@ -116,6 +118,7 @@ def kafka_topics(
         "gzip": gzip,
         "conflicts": conflicts,
         "newest_by": newest_by,
+        "snapshot_markers": snapshot_markers,
         "mask": mask or {},
     }
     fields = _NO_KEY if key is None else tuple(key)

@@ -49,6 +49,7 @@ def kafka_topic(
     gzip: bool = False,
     conflicts: Conflicts = "stop",
     newest_by: str | None = None,
+    snapshot_markers: str | None = None,
     lag: Annotated[int, Field(ge=1)] | None = None,
     counts: TopicCounts | None = None,
     cadence: Cadence | None = None,
@@ -89,6 +90,10 @@ def kafka_topic(
             a whole number, a decimal, a date or a timestamp. Null is lowest, and equal values are ordered by partition
             and offset. So the topic may get more partitions. By default the highest offset wins, and a key must stay in
             one partition.
+        snapshot_markers: Where messages mark the begin and the end of a snapshot, which is all rows of the source read
+            again: `debezium`, or `header:NAME` or `field:NAME` with the words `begin` and `end` in each partition. A
+            snapshot that was loaded whole removes the rows of its partition that it did not name from warehouse tables.
+            `debezium` needs a topic of one partition.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
@@ -121,6 +126,7 @@ def kafka_topic(
         gzip=gzip,
         conflicts=conflicts,
         newest_by=newest_by,
+        snapshot_markers=snapshot_markers,
     )
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
     check_cadence(feed, cadence, partitions_def)

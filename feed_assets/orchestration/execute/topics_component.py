@@ -32,6 +32,7 @@ class _TopicOptions(BaseModel):
     gzip: bool = False
     conflicts: Conflicts = "stop"
     newest_by: str | None = None
+    snapshot_markers: str | None = None
     lag: int | None = None
     cadence: Cadence | None = None
     description: str | None = None
