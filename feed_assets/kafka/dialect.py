@@ -10,7 +10,7 @@
 | bytes, fixed | hexadecimal digits in quotes |
 | date, time | `2026-01-31`, `23:59:59.999999` in quotes |
 | timestamp | `2026-01-31 23:59:59.999999+00:00` in quotes; a local timestamp without the offset |
-| array, map, record | JSON in quotes, values as above; `nan`, `inf`, `-inf` are strings there |
+| array, map, record | JSON in quotes, values as above; decimals, `nan`, `inf`, `-inf` are strings there |
 
 The text is UTF-8 with commas between values. Each line ends with LF, and the first line has the names of the columns.
 NUL and lone surrogates cannot be written, even in JSON, because no database accepts them.

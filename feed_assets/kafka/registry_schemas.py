@@ -144,7 +144,7 @@ class Schemas:
         self.lookups += 1
         with self._translated(f"register {subject}"):
             try:
-                return self._client.register_schema(subject, Schema(json.dumps(schema), _AVRO))
+                return self._registered(subject, Schema(json.dumps(schema), _AVRO))
             except SchemaRegistryError as error:
                 if error.http_status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
                     failed = self._unavailable(f"register {subject}", error)
@@ -155,6 +155,15 @@ class Schemas:
                     f"the registry refuses our schema under the subject {subject}: {excerpt(str(error))}. Delete "
                     "the other schemas of this subject, or allow the connector to write it. Then start it again."
                 ) from error
+
+    def _registered(self, subject: str, schema: Schema) -> int:
+        """Register a schema. Repeat this after a conflict: another connector may have done it at the same moment."""
+        try:
+            return self._client.register_schema(subject, schema)
+        except SchemaRegistryError as error:
+            if error.http_status_code != HTTPStatus.CONFLICT:
+                raise
+        return self._client.register_schema(subject, schema)
 
     def key_fields(self, topic: str) -> tuple[str, ...]:
         """Return the fields of a topic's newest key schema. Raise InvalidName if it has none, and KafkaUnavailable."""

@@ -11,7 +11,7 @@ from hashlib import sha256
 from random import Random
 from threading import Event
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
@@ -26,6 +26,7 @@ from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.json_values import SUBJECT
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.warehouse import loader as loader_module
@@ -554,3 +555,16 @@ def test_a_registry_that_fails_with_one_schema_lets_only_its_partition_wait(worl
             running.wait(world.is_done, "the chunks")
     ids = [row["id"] for each in world.signals() if each.path for row in world.rows(each)]
     assert ids == ["0", "1", "2"]
+
+
+def test_a_schema_that_another_connector_registers_at_the_same_moment_is_no_refusal(registry, monkeypatch):
+    register, conflicts = SchemaRegistryClient.register_schema, [409]
+
+    def registered(client: SchemaRegistryClient, *arguments: Any) -> int:
+        if conflicts:
+            raise SchemaRegistryError(conflicts.pop(), 409, "exists")
+        return register(client, *arguments)
+
+    monkeypatch.setattr(SchemaRegistryClient, "register_schema", registered)
+    with closing(Schemas(registry.url)) as schemas:
+        assert schemas.register(f"new-{uuid4().hex}", record_schema(column_types(ORDERS))) > 0
