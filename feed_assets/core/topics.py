@@ -66,7 +66,9 @@ def _operation(value: str | None) -> str | None:
 
 
 def _snapshot_markers(value: str | None) -> str | None:
-    kind, _, name = (value or "header:snapshot").partition(":")
+    if value is None:
+        return None
+    kind, _, name = value.partition(":")
     if value != DEBEZIUM and (kind not in ("header", "field") or not name):
         raise ValueError(
             f"expected header:NAME or field:NAME, where messages say begin or end, or {DEBEZIUM} for its own marks"
@@ -113,7 +115,8 @@ class Topic(BaseModel):
         mask: The masked columns. A name that ends with `?` is a column that schemas may lack.
         newest_by: The field whose greatest value wins for a key in a warehouse table, whichever partition it is from.
         snapshot_markers: Where messages mark the begin and the end of a snapshot: `debezium`, `header:NAME` or
-            `field:NAME`. A snapshot that was loaded whole removes the rows of its partition that it did not name.
+            `field:NAME`. A snapshot that was loaded whole removes the rows of its partition that it did not name, so
+            every snapshot must have all rows of the partition, and the topic the rows of one source table.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -147,6 +150,11 @@ class Topic(BaseModel):
             raise ValueError(f"schema is given, and values are {self.values}, whose schemas have the columns: {cure}")
         if self.values not in ("avro", "json") and self.is_debezium:
             raise ValueError(f"Debezium's envelopes are declared, and values are {self.values}: expected avro or json")
+        if self.is_debezium and (self.snapshot_markers or "").startswith("field:"):
+            raise ValueError(
+                "operation is debezium, and snapshot_markers names a field: expected debezium or header:NAME, because "
+                "Debezium's envelopes have their own fields"
+            )
         if self.newest_by and self.snapshot_markers:
             raise ValueError(
                 "newest_by and snapshot_markers are declared: expected one of them, because a row of a snapshot may "

@@ -44,7 +44,7 @@ def marker_of(topic: Topic, message: Message, value: Mapping[str, Any]) -> Marke
         return _DEBEZIUM.get(_debezium_word(topic, value), "")
     kind, _, name = declared.partition(":")
     word = value.get(name) if kind == "field" else header_of(message, name)
-    if word is None:
+    if not word:  # Protobuf's texts without presence are empty.
         return ""
     if not isinstance(word, str) or word not in _WORDS:
         reason = f"the {kind} {name} is another word than begin or end, which mark a snapshot"

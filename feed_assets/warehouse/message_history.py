@@ -21,6 +21,8 @@ VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 """Columns of the view. They are values of `newest_by`, or offsets for a table without it."""
 
 _RANK, _NEXT = '"feed_assets rank"', '"feed_assets next"'
+_AT, _BEGIN, _END = '"feed_assets partition"', '"feed_assets begin"', '"feed_assets end"'
+"""Names of columns of snapshots in the view's query. No field can have such a name."""
 
 
 def with_history(shape: Shape, *, has_snapshots: bool = False) -> Shape:
@@ -119,15 +121,12 @@ def create_view(engine: Engine, table: str, shape: Shape) -> str:
 
 def _ended(table: str, columns: str, ranges: str) -> str:
     """Return the query for ranges that end with the first snapshot that does not name the key of their row."""
-    is_unnamed = (
-        f"s.topic_partition = r.{PARTITION} AND s.begin_offset > r.{OFFSET} "
-        f"AND (r.{_NEXT} IS NULL OR r.{_NEXT} >= s.end_offset)"
-    )
-    rank = f"ROW_NUMBER() OVER (PARTITION BY {PARTITION}, {OFFSET} ORDER BY begin_offset) AS {_RANK}"
-    following = ", ".join(f"COALESCE(begin_offset, {each}) AS {each}" for each in (VALID_TO, _NEXT))
+    is_unnamed = f"s.{_AT} = r.{PARTITION} AND s.{_BEGIN} > r.{OFFSET} AND (r.{_NEXT} IS NULL OR r.{_NEXT} >= s.{_END})"
+    rank = f"ROW_NUMBER() OVER (PARTITION BY {PARTITION}, {OFFSET} ORDER BY {_BEGIN}) AS {_RANK}"
+    following = ", ".join(f"COALESCE({_BEGIN}, {each}) AS {each}" for each in (VALID_TO, _NEXT))
     joined = (
         f"SELECT {columns}, {VALID_FROM}, {following}, {rank} "
-        f"FROM ({ranges}) r LEFT JOIN ({ended_in(table)}) s ON {is_unnamed}"
+        f"FROM ({ranges}) r LEFT JOIN ({ended_in(table, (_AT, _BEGIN, _END))}) s ON {is_unnamed}"
     )
     return f"SELECT {columns}, {VALID_FROM}, {VALID_TO}, {_NEXT} FROM ({joined}) e WHERE {_RANK} = 1"
 

@@ -105,15 +105,19 @@ def apply(
         f"{_AGAIN}"
         for number, begin in after.broken
     ]
-    kept: Sequence[Snapshot] = after.ended
-    if kept and _has_refused(connection, table):
-        why = f"removes nothing, because {STATE}.refused has rows of the table. {_AGAIN}"
-        lines += [f"{_named(table, each)} {why}" for each in kept]
-        kept = ()
-    for each in _recorded(table, opened, after, kept):
+    if (after.opened or after.ended) and _has_refused(connection, table):
+        # Somebody may drop these rows before the end is loaded, so the begin must not count any more.
+        begins = [*after.opened.items(), *((each.partition, each.begin) for each in after.ended)]
+        lines += [
+            f"{table}: the snapshot of partition {number} from offset {begin} on removes nothing, because "
+            f"{STATE}.refused has rows of the table. {_AGAIN}"
+            for number, begin in begins
+        ]
+        after = after._replace(opened={}, ended=())
+    for each in _recorded(table, opened, after):
         connection.execute(each)
     if shape is not None and not shape.is_history:
-        lines += [_removed(connection, engine, table, shape, each) for each in kept]
+        lines += [_removed(connection, engine, table, shape, each) for each in after.ended]
     return lines
 
 
@@ -123,10 +127,11 @@ def forget(connection: Connection, engine: Engine, table: str, condition: str = 
         yield f"DELETE FROM {STATE}.snapshots WHERE topic = {literal(table)}{condition}"
 
 
-def ended_in(table: str) -> str:
-    """Return the query for the snapshots of a table that were loaded whole."""
+def ended_in(table: str, names: tuple[str, str, str]) -> str:
+    """Return the query for the snapshots of a table that were loaded whole: partition, begin and end by these names."""
+    at, begin, end = names
     return (
-        "SELECT topic_partition, begin_offset, end_offset "
+        f"SELECT topic_partition AS {at}, begin_offset AS {begin}, end_offset AS {end} "
         f"FROM {STATE}.snapshots WHERE topic = {literal(table)} AND end_offset IS NOT NULL"
     )
 
@@ -143,13 +148,11 @@ def _opened(connection: Connection, table: str) -> dict[int, int]:
     return opened
 
 
-def _recorded(
-    table: str, before: Mapping[int, int], after: SnapshotProgress, kept: Sequence[Snapshot]
-) -> Iterator[str]:
+def _recorded(table: str, before: Mapping[int, int], after: SnapshotProgress) -> Iterator[str]:
     """Yield statements that store the open snapshots, and those that were loaded whole."""
     changed = {each.partition for each in after.ended}
     changed |= {each for each in {*before, *after.opened} if before.get(each) != after.opened.get(each)}
-    ends: dict[tuple[int, int], int | None] = {(each.partition, each.begin): each.end for each in kept}
+    ends: dict[tuple[int, int], int | None] = {(each.partition, each.begin): each.end for each in after.ended}
     ends |= {(number, begin): None for number, begin in after.opened.items() if number in changed}
     for number in sorted(changed):
         begins = [str(begin) for partition, begin in ends if partition == number]
@@ -173,9 +176,6 @@ def _removed(connection: Connection, engine: Engine, table: str, shape: Shape, s
     gone = f"SELECT {keys}, {PARTITION}, {snapshot.begin - 1}, {engine.now} {rows}"
     connection.execute(f"INSERT INTO {deleted_of(table)} ({keys}, {PARTITION}, {OFFSET}, {DELETED_AT}) {gone}")
     connection.execute(f"DELETE {rows}")
-    return f"{_named(table, snapshot)} removed {count:,} row{'s' * (count != 1)} that it did not name."
-
-
-def _named(table: str, snapshot: Snapshot) -> str:
     number, begin, end = snapshot
-    return f"{table}: the snapshot of partition {number}, offsets {begin} to {end - 1},"
+    rows = f"{count:,} row{'s' * (count != 1)}"
+    return f"{table}: the snapshot of partition {number}, offsets {begin} to {end - 1}, removed {rows} not named in it."

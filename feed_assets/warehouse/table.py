@@ -1,6 +1,7 @@
 """Loading of one topic into its table: signals are read, collected in groups, and their chunks are loaded."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 
@@ -146,7 +147,7 @@ class TopicTable:
             self._begin_anew(error)
             return False
         positions = self._positions
-        self._refuse_partitions(len(page.after))
+        self._refuse_partitions(page)
         for partition, message in page.messages:
             if (signal := self._signal(partition, message)) is None:
                 continue
@@ -197,9 +198,17 @@ class TopicTable:
             f"`feed-assets warehouse reset {self._loading.name} {self.name}{option} --apply`."
         )
 
-    def _refuse_partitions(self, count: int) -> None:
-        """Raise LoadFailed for Debezium's marks in several partitions: only one has the first, and one the last."""
-        if self._topic.snapshot_markers == DEBEZIUM and count > 1:
+    def _refuse_partitions(self, page: topic_reader.ReadMessages) -> None:
+        """Raise LoadFailed for Debezium's marks in several partitions: only one has the first, and one the last.
+
+        A partition without signals counts, too: it may have rows that moved there.
+        """
+        if self._topic.snapshot_markers != DEBEZIUM:
+            return
+        count = len(page.after)
+        with suppress(NoTopic):  # Its signals are still loaded.
+            count = max(count, len(ends(self._loading.clients, self.topic)) if page.messages else 0)
+        if count > 1:
             raise LoadFailed(
                 f"{self.topic} has {count} partitions, and snapshot_markers is {DEBEZIUM!r}: expected one partition, "
                 "because Debezium marks the first and the last row of a snapshot once, and not in each partition. "

@@ -334,7 +334,7 @@ def test_debezium_marks_snapshots_in_the_envelope_and_in_unwrapped_rows(word, ma
         assert in_json("id string, __source_snapshot string", row, snapshot_markers="debezium").marker == marker
 
 
-@each_case("word, marker", [("begin", "begin"), (None, ""), ("first", None)])
+@each_case("word, marker", [("begin", "begin"), (None, ""), ("", ""), ("first", None)])
 def test_a_field_marks_snapshots(word, marker):
     decoded = in_json("id string, mark string", {"id": "a", "mark": word}, snapshot_markers="field:mark")
     assert getattr(decoded, "marker", None) == marker
