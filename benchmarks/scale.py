@@ -68,7 +68,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Figures:
-    """The result of a simulation. `load` is the share of one process's time that ticks and conditions take."""
+    """The result of a simulation."""
 
     datasets: int
     history_updates: int
@@ -79,7 +79,6 @@ class Figures:
     ticks: int
     tick_p95_seconds: float
     conditions_p95_seconds: float
-    load: float
     fill_seconds: float
     launches: int
     reruns: int
@@ -120,8 +119,8 @@ class Simulation:
             self._step(step, backfills.count(step))
         idle = 0
         while idle < IDLE_STEPS:
-            steps += 1
             idle = 0 if self._step(steps, 0) or self.arrivals.planned else idle + 1
+            steps += 1
 
     def _step(self, number: int, backfills: int) -> bool:
         """Take one step of time. Return whether something was requested or still runs."""
@@ -239,7 +238,6 @@ def simulate(scale: ScaleGraph, url: str, days: int, hours: int, seed: int) -> F
         ticks=len(ticks.seconds),
         tick_p95_seconds=round(ticks.p95, 2),
         conditions_p95_seconds=round(conditions.p95, 2),
-        load=round((ticks.total + conditions.total) / (simulation.now - hour(first)).total_seconds(), 4),
         fill_seconds=round(filled, 1),
         launches=runs.launched,
         reruns=conditions.done,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
-"""The end of the name of a file that obstore is writing. obstore hides such files, other readers see them."""
+"""The end of the name of a half-written file. obstore hides such files, other readers see them."""
 
 DEPTH = 64
 """The most path segments of a listed folder. Our longest keys have less than half as many."""

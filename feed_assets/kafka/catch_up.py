@@ -20,6 +20,7 @@ from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, schema_id_of, signalling
 from feed_assets.kafka.range_reader import Reached, follow
+from feed_assets.kafka.registry_schemas import RegistryFails
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.spark_job import Executors
@@ -30,7 +31,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 
     Each partition's last chunk ends at the partition's present end. Raise KafkaUnavailable, NoTopic, FencedOff and
     Spark's errors. If a person must act on a partition, finish the other partitions first, and then raise LogTrimmed,
-    SignalsLost, SchemaRefused or SignalRefused.
+    SignalsLost, SchemaRefused or SignalRefused. The same holds if the registry fails with the schema of one message.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
@@ -55,8 +56,8 @@ class _Lag:
         self._chunking, self._reader, self._name, self._topic = chunking, reader, name, topic
         self._ends, self._about = ends, about
         self.signalled = list[Signal]()
-        self.aside = dict[int, LogTrimmed | SignalsLost | SchemaRefused | SignalRefused]()
-        """Errors on which a person must act, by partition."""
+        self.aside = dict[int, LogTrimmed | SignalsLost | SchemaRefused | SignalRefused | RegistryFails]()
+        """Errors that stop a partition, and no other one."""
 
     def by_executors(
         self, executors: Executors, opened: Mapping[int, PartitionReader]
@@ -118,7 +119,7 @@ class _Lag:
         """Keep a partition's signals. Set the partition aside if the broker refuses one, or the topic was recreated."""
         try:
             self.signalled += signals
-        except (LogTrimmed, SchemaRefused, SignalRefused) as error:
+        except (LogTrimmed, SchemaRefused, SignalRefused, RegistryFails) as error:
             self.aside[number] = error
 
     def opened(self) -> dict[int, PartitionReader]:

@@ -146,7 +146,7 @@ class Schemas:
             try:
                 return self._registered(subject, Schema(json.dumps(schema), _AVRO))
             except SchemaRegistryError as error:
-                if error.http_status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                if error.http_status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
                     failed = self._unavailable(f"register {subject}", error)
                     raise RegistryFails(str(failed)) from error
                 if error.http_status_code not in _SUBJECT_REFUSED:

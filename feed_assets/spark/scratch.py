@@ -148,7 +148,8 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
     """Remove this user's scratch folders that no process locks any more. Return the removed folders."""
     places = {*disks(conf), _at_home(), _temporary()}
-    candidates = [each for disk in places for each in sorted(disk.glob(f"{_PREFIX}*"))]
+    earlier = f".{_PREFIX}"  # Earlier versions made folders by such names.
+    candidates = [each for disk in places for name in (_PREFIX, earlier) for each in sorted(disk.glob(f"{name}*"))]
     return [each for each in candidates if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
 
 

@@ -143,7 +143,7 @@ def projected(table: Shape, other: Shape, is_newer: bool) -> Shape:
         return with_variants(table, other, _sources(table, other), fits)
     fields = {source.name: name for name, source in _sources(other, table).items()}
     columns = {each.name: each for each in table.columns}
-    is_stored = partial(_fits_older, becomes_text=table.is_union)
+    is_stored = partial(_fits_older, becomes_text=_may_become_text(table))
     return with_variants(table, other, {field: columns[name] for field, name in fields.items()}, is_stored)
 
 
@@ -158,11 +158,17 @@ def _fits_older(kind: Kind, column: Kind, *, becomes_text: bool) -> bool:
 def _loosened(column: Column, source: Column | None, table: Shape) -> Column:
     if column.name in table.key:
         return column
-    may_lack = source.is_nullable if source else column.default is None
-    may_widen = source is not None and (table.is_union or source.kind != TEXT)
-    is_wider = may_widen and source is not None and not widens(source.kind, column.kind)
-    kind = source.kind if source and is_wider and widens(column.kind, source.kind) else column.kind
-    return column.model_copy(update={"kind": kind, "is_nullable": column.is_nullable or may_lack})
+    if source is None:
+        return column.model_copy(update={"is_nullable": column.is_nullable or column.default is None})
+    may_widen = source.kind != TEXT or _may_become_text(table)
+    is_wider = may_widen and not widens(source.kind, column.kind) and widens(column.kind, source.kind)
+    kind = source.kind if is_wider else column.kind
+    return column.model_copy(update={"kind": kind, "is_nullable": column.is_nullable or source.is_nullable})
+
+
+def _may_become_text(table: Shape) -> bool:
+    """Return whether columns become texts for schemas with a lower id: in a union, unless such texts have variants."""
+    return table.is_union and not table.variants
 
 
 def places(table: Shape, older: Shape) -> dict[str, str]:

@@ -22,11 +22,12 @@ from feed_assets.core.schemas import column_types
 from feed_assets.core.topic_columns import record_schema
 from feed_assets.core.topics import Topic, signals_of
 from feed_assets.kafka import avro, dialect, json_schemas
+from feed_assets.kafka.catch_up import catch_up
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.json_values import SUBJECT
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
-from feed_assets.kafka.registry_schemas import Schemas
+from feed_assets.kafka.registry_schemas import RegistryFails, Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.warehouse import loader as loader_module
@@ -555,6 +556,26 @@ def test_a_registry_that_fails_with_one_schema_lets_only_its_partition_wait(worl
             running.wait(world.is_done, "the chunks")
     ids = [row["id"] for each in world.signals() if each.path for row in world.rows(each)]
     assert ids == ["0", "1", "2"]
+
+
+def test_catching_up_finishes_the_partitions_that_a_failing_registry_leaves(world, monkeypatch):
+    def registered(client: SchemaRegistryClient, subject: str, *schema: Any) -> int:
+        if subject.startswith(SUBJECT):
+            raise SchemaRegistryError(500, 500, "StackOverflowError")
+        return register(client, subject, *schema)
+
+    world.settings = world.settings.model_copy(update={"columns": f"id string, {world.name.replace('.', '_')} int"})
+    register = SchemaRegistryClient.register_schema
+    monkeypatch.setattr(SchemaRegistryClient, "register_schema", registered)
+    world.producer.produce(world.name, b'{"id": "a"}', "a", 0, headers=[("op", b"update")])
+    assert world.producer.flush(30) == 0
+    world.grow(2)
+    world.producer.produce(world.name, None, "b", 1)  # A tombstone has no schema.
+    assert world.producer.flush(30) == 0
+    chunking = world.place.chunking()
+    with closing(chunking.schemas), pytest.raises(RegistryFails, match="StackOverflowError"):
+        catch_up(chunking, world.name, world.settings)
+    assert [world.signals(partition=0), len(world.signals(partition=1))] == [[], 1]
 
 
 def test_a_schema_that_another_connector_registers_at_the_same_moment_is_no_refusal(registry, monkeypatch):

@@ -185,6 +185,24 @@ def test_a_field_that_is_a_text_in_one_topic_is_one_in_the_table_whichever_is_lo
     assert loader.ask(f"SELECT x FROM {quoted(union.table)} ORDER BY x") == [("5",), ("a",)]
 
 
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_texts_that_have_a_variant_in_a_union_stay_there(loader):
+    union = Union(loader.place.board, "key")
+    us, eu = union.add("us"), union.add("eu")
+    loader.place = replace(loader.place, conflicts="variant")
+    text = union.registry.add(ID, {"name": "x", "type": "string"})
+    us.send(text, {"id": 1, "x": "a"})
+    eu.send(union.registry.add(ID, {"name": "x", "type": "boolean"}), {"id": 1, "x": True})
+    eu.send(union.registry.add(ID, {"name": "x", "type": "double"}), {"id": 2, "x": 0.5})
+    union.load(loader, eu)
+    union.load(loader, us)
+    rows = loader.ask(f"SELECT x, x__double FROM {quoted(union.table)} ORDER BY _topic, id")
+    assert (None, 0.5) in rows
+    assert len(rows) == 3
+    columns = [row[0] for row in loader.ask(f"DESCRIBE {quoted(union.table)}")]
+    assert "x__text" in columns
+
+
 def test_one_topic_is_made_anew_and_keeps_its_number(loader):
     union = Union(loader.place.board)
     eu, us = union.add("eu"), union.add("us")
