@@ -118,7 +118,7 @@ def test_a_search_for_undeclared_feeds_continues_where_it_stopped_and_keeps_othe
     """Find feeds before and after the folders of a hostile producer, in several searches of limited time."""
     world = short()
     for feed in ("a/typo/v1.0", "z/typo/v1.0"):
-        world.drop(feed, DAY, [])
+        world.drop(feed, DAY, b"")
     names = {f"unknown:{feed}/typo/v1.0" for feed in "az"}
     make_folders(world.board, "h/hostile", MOST_LISTINGS + 200)
     found = [searched(world, hours=2 * number) for number in range(1, 4)]
