@@ -1,4 +1,4 @@
-"""How many datasets one process can decide about: the real decisions on simulated time, without Spark and files.
+"""Simulation of many datasets in one process: the real decisions on simulated time, without Spark and files.
 
 Usage: .venv/bin/python -m benchmarks.scale [--datasets 2000] [--days 90] [--hours 24] [--seed 0] [--sqlite]
 
@@ -219,13 +219,11 @@ def simulate(scale: ScaleGraph, url: str, days: int, hours: int, seed: int) -> F
     begin = perf_counter()
     scale.fill(ledger, first)
     filled = perf_counter() - begin
-    before, sizes = _last(ledger), [_size(ledger)]
+    before, size = _last(ledger), _size(ledger)
     with TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
         simulation = Simulation(scale, ledger, instance, first, hours, seed)
         simulation.run()
-    sizes.append(_size(ledger))
-    changes = _last(ledger) - before
-    grown = [int((sizes[1] - sizes[0]) * 1e6 / changes)] if sizes[0] and changes else [None]
+    changes, grown = _last(ledger) - before, _size(ledger) - size
     pruned = prune_log(ledger, simulation.now + timedelta(days=1), days=1, report_days=None, apply=True)
     ticks, conditions, runs, model = simulation.ticks, simulation.conditions, simulation.runs, simulation.model
     return Figures(
@@ -246,7 +244,7 @@ def simulate(scale: ScaleGraph, url: str, days: int, hours: int, seed: int) -> F
         missed=len(model.missed()),
         run_statements=round(runs.statements / max(runs.finished, 1), 1),
         changes=changes,
-        bytes_per_million_changes=grown[0],
+        bytes_per_million_changes=int(grown * 1e6 / changes) if grown else None,
         rows_pruned=pruned.changes,
     )
 

@@ -25,8 +25,6 @@ _TABLES = (
 )
 """`end_offset` is the offset after a snapshot, or null if its end was not loaded yet."""
 
-_AGAIN = "Its rows stay. Correct the cause, and make another snapshot."
-
 
 class Snapshot(NamedTuple):
     """A snapshot in a partition: the offset with which it begins, and the offset after its end."""
@@ -100,19 +98,12 @@ def apply(
     opened = _opened(connection, table)
     before = {number: begin for number, begin in opened.items() if number in {*loaded}}
     after = progress(before, signals, part)
-    lines = [
-        f"{table}: the snapshot of partition {number} from offset {begin} on has dead letters, and removes nothing. "
-        f"{_AGAIN}"
-        for number, begin in after.broken
-    ]
+    lines = [_kept(table, *each, "has dead letters, and removes nothing") for each in after.broken]
     if (after.opened or after.ended) and _has_refused(connection, table):
         # Somebody may drop these rows before the end is loaded, so the begin must not count any more.
         begins = [*after.opened.items(), *((each.partition, each.begin) for each in after.ended)]
-        lines += [
-            f"{table}: the snapshot of partition {number} from offset {begin} on removes nothing, because "
-            f"{STATE}.refused has rows of the table. {_AGAIN}"
-            for number, begin in begins
-        ]
+        why = f"removes nothing, because {STATE}.refused has rows of the table"
+        lines += [_kept(table, *each, why) for each in begins]
         after = after._replace(opened={}, ended=())
     for each in _recorded(table, opened, after):
         connection.execute(each)
@@ -164,6 +155,13 @@ def _recorded(table: str, before: Mapping[int, int], after: SnapshotProgress) ->
         yield f"INSERT INTO {STATE}.snapshots VALUES {', '.join(rows)}"
 
 
+def _kept(table: str, number: int, begin: int, why: str) -> str:
+    return (
+        f"{table}: the snapshot of partition {number} from offset {begin} on {why}. Its rows stay. Correct the cause, "
+        "and make another snapshot."
+    )
+
+
 def _has_refused(connection: Connection, table: str) -> bool:
     return bool(connection.execute(f"SELECT 1 FROM {STATE}.refused WHERE topic = {literal(table)} LIMIT 1"))
 
@@ -177,5 +175,6 @@ def _removed(connection: Connection, engine: Engine, table: str, shape: Shape, s
     connection.execute(f"INSERT INTO {deleted_of(table)} ({keys}, {PARTITION}, {OFFSET}, {DELETED_AT}) {gone}")
     connection.execute(f"DELETE {rows}")
     number, begin, end = snapshot
-    rows = f"{count:,} row{'s' * (count != 1)}"
-    return f"{table}: the snapshot of partition {number}, offsets {begin} to {end - 1}, removed {rows} not named in it."
+    removed = f"{count:,} row{'s' * (count != 1)}"
+    place = f"{table}: the snapshot of partition {number}, offsets {begin} to {end - 1},"
+    return f"{place} removed {removed} not named in it."
