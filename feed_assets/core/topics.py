@@ -91,8 +91,10 @@ def _mask(value: Mapping[str, Mask]) -> Mapping[str, Mask]:
         raise ValueError(f"{nested[0]} is a field in a column, expected a whole column: mask {column!r}")
     if odd := [each for each in names if each.strip() != each or OPTIONAL in each]:
         raise ValueError(f"{odd[0]!r} is no name of a column: expected it without blanks, and one {OPTIONAL} at most")
-    if len({*names}) < len(names) or {"", "_operation", "_offset"} & {*names}:
-        raise ValueError("expected different names of columns, without _operation and _offset, which chunks add")
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise ValueError(f"{twice[0]!r} is masked with and without {OPTIONAL}: remove one of both")
+    if {"", "_operation", "_offset"} & {*names}:
+        raise ValueError("expected names of columns, without _operation and _offset, which chunks add")
     return value
 
 

@@ -117,9 +117,16 @@ def _of_several_texts(record: Mapping[str, Any], topic: Topic) -> str | None:
     for name, declared in types.items():
         for kind in branches(declared):
             definition = cast(dict[str, Any], kind) if isinstance(kind, dict) else {"type": kind}
-            if str(definition["type"]) not in _ONE_TEXT or str(definition.get("logicalType")) in _TIMES:
+            if not _has_one_text(definition):
                 return name
     return None
+
+
+def _has_one_text(definition: Mapping[str, Any]) -> bool:
+    logical = str(definition.get("logicalType"))
+    if logical == "decimal":
+        return definition.get("scale", 0) == 0
+    return str(definition["type"]) in _ONE_TEXT and logical not in _TIMES
 
 
 def masked_record(record: Mapping[str, Any], declared: Mapping[str, Mask]) -> Mapping[str, Any]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.chunks import OffsetRange, line_before, plan
-from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable
+from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable, SchemaRefused
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.messages import DeadLetter, Headers, Message
 from feed_assets.kafka.offset_range import Chunking, ChunkWriter, Kept, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader
 from feed_assets.kafka.range_reader import Reached, follow
+from feed_assets.kafka.registry_schemas import RegistryFails
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.spark.guarded import guarded
 from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
@@ -143,8 +144,8 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterat
                 for kept in ended:
                     yield kept
                     size += _size(kept)
-            # The file of this chunk exists with other content. The chunk is cut again when the partition is reopened.
-            except ChunkDiffers:
+            # The connector cuts the rest of this range again. It recovers, or reports the partition that cannot go on.
+            except (ChunkDiffers, SchemaRefused, RegistryFails):
                 return
             if size > DEAD_BYTES:
                 return

@@ -16,6 +16,7 @@ from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
 from feed_assets.kafka import catch_up as module
 from feed_assets.kafka import spark_job
 from feed_assets.kafka.offset_range import Chunking
+from feed_assets.kafka.registry_schemas import RegistryFails
 from feed_assets.kafka.spark_job import Executors
 from feed_assets_tests.kafka.topic_steps import another_group, trim
 from feed_assets_tests.support.kafka_topics import MORE, POISON, Place, World
@@ -153,6 +154,25 @@ def test_an_error_of_an_executor_is_reported(world, take):
         take(made=nowhere.chunking)
     take()
     world.check()
+
+
+def test_an_executor_ends_its_task_where_the_registry_fails_with_a_schema(world, take):
+    world.create()
+    world.produce(25)
+    place = world.place
+
+    def made():
+        def fails(schema_id):
+            raise RegistryFails("no answer for this schema")
+
+        chunking = place.chunking()
+        chunking.schemas.get = fails
+        return chunking
+
+    take(made=made)
+    assert take.jobs
+    world.check()
+    assert world.is_done()
 
 
 def test_a_job_fenced_while_executors_cut_signals_nothing(world, take, monkeypatch):

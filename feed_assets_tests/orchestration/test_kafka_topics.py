@@ -396,7 +396,7 @@ UNION = {"union": "shop.orders", "warehouse": "main"}
         ({"mask": {"id": "hash"}}, {}, "mask of shop.eu is {}, and of shop.us {'id': 'hash'}"),
         ({"newest_by": "at"}, {}, "newest_by of shop.eu is None, and of shop.us 'at'"),
         ({"conflicts": "refuse"}, {}, "conflicts of shop.eu is 'stop', and of shop.us 'refuse'"),
-        ({"topic": "shop.eu"}, {}, "has 2 topics: expected 1 to 200 different ones"),
+        ({"topic": "shop.eu"}, {}, "topics has shop.eu more than once"),
         ({}, {"topics": []}, "has 0 topics"),
         (
             {},

@@ -32,8 +32,10 @@ def union_of(
         )
     if union in names:
         raise InvalidDefinition(f"{name}: union is {union!r}, which is one of its topics. Choose another name.")
-    if not names or len({*names}) < len(names) or len(names) > MOST_TOPICS:
-        raise InvalidDefinition(f"{name} has {len(names)} topics: expected 1 to {MOST_TOPICS} different ones.")
+    if not names or len(names) > MOST_TOPICS:
+        raise InvalidDefinition(f"{name} has {len(names)} topics: expected 1 to {MOST_TOPICS}.")
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise InvalidDefinition(f"{name}: topics has {twice[0]} more than once. Remove the others.")
     _check_alike(name, {each.table_name: each.topic for each in tables if each.topic})
     return specs, LoadedUnion(union, names, warehouse)
 
