@@ -80,10 +80,11 @@ def _tick(context: dg.SensorEvaluationContext, elsewhere: Mapping[Feed, str]) ->
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
     services = replace(Services.of(settings(), elsewhere=elsewhere), now=lambda: now)
-    for name in sorted(settings().data_centers.get_secret_value()):
+    names = sorted(settings().data_centers.get_secret_value())
+    for name, why in place_looks.look(services, settings(), names).items():
+        late[f"{name}|{name}"] = f"the data center {name} gets no runs: {why}"
+    for name in names:
         with failing_alone(problems, name):
-            down = place_looks.look(services, settings(), name)
-            late |= {f"{name}|{name}": f"the data center {name} gets no runs: {down}"} if down else {}
             late |= _late(services, name, now)
             requests += _requests(context.instance, services, name, now)
     late |= {f"{name}|{name}": f"the data center {name}: {problem}" for name, problem in problems.items()}

@@ -1,9 +1,11 @@
 """When a place is down: by its probes, with hysteresis, or because a person says so."""
 
 from datetime import UTC, datetime, timedelta
+from socket import create_server
 
 from feed_assets.core.place_health import GOOD_LOOKS, Health
 from feed_assets.ledger import places_down
+from feed_assets.replication import place_looks
 from feed_assets.replication.place_looks import look
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -53,12 +55,29 @@ def test_processes_share_the_probes_of_a_place(home, tmp_path, monkeypatch):
         down = []
         for _ in range(number):
             now[0] += STEP
-            down.append(bool([look(services, settings(), "b") for _ in range(3)][-1]))  # Three processes, one probe.
+            down.append(bool([look(services, settings(), "bc") for _ in range(3)][-1]))  # Three processes, one probe.
         return down
 
     assert looks(6) == [False] * 4 + [True] * 2
     (tmp_path / "b").mkdir()
     assert looks(6) == [True] * 4 + [False] * 2
-    assert look(services, settings(), "c") is None  # It has no targets, so nobody needs to know.
     with services.ledger.read() as connection:
-        assert places_down.health(connection).keys() == {"b"}
+        assert places_down.health(connection).keys() == {"b"}, "c has no targets, so nobody needs to know"
+
+
+def test_silent_places_share_one_limit_and_hold_nobody_up(home, monkeypatch):
+    monkeypatch.setattr(place_looks, "SECONDS", 0.2)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with create_server(("127.0.0.1", 0)) as silent:  # The kernel connects, and nobody answers.
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        s3 = {"endpoint": address, "datasets": ["*"]}
+        centers = {name: {"url": f"s3://{name * 3}", "targets": [f"far-{name}"], **s3} for name in "cd"}
+        change(monkeypatch, targets={"far-c": LOCAL, "far-d": LOCAL}, data_centers=centers)
+        services, health = Services.of(settings()), {}
+        for minutes in range(5):
+            now = T0 + timedelta(minutes=minutes)
+            ticking = Services(services.board, services.ledger, services.maker, now=lambda now=now: now)
+            health = look(ticking, settings(), "cd")
+    why = "it is down since 2026-02-01 00:04 UTC (its blackboard does not answer: no answer in 0.2 s)"
+    assert health == dict.fromkeys("cd", why)
