@@ -9,7 +9,7 @@ ledger is written by the product's functions, too. An oracle in plain Python che
 """
 
 import argparse
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -41,6 +41,7 @@ from feed_assets.orchestration.ticks.tick import Budget
 from feed_assets.settings import settings
 
 STEP = timedelta(minutes=5)
+STEPS_OF_HOUR = 12
 IDLE_STEPS = 12
 """Steps without a run after which nothing is expected any more."""
 
@@ -111,12 +112,17 @@ class Simulation:
         self.arrivals = Arrivals(self.scale, self.first, self.hours, self.random)
         self.backfilled = 0
 
-    def run(self) -> None:
-        """Simulate the hours, and go on until nothing runs and nothing is left to decide."""
-        steps = self.hours * int(timedelta(hours=1) / STEP)
+    def run(self, after_hour: Callable[[], object] = lambda: None) -> None:
+        """Simulate the hours, and go on until nothing runs and nothing is left to decide.
+
+        Call `after_hour` at the end of each hour.
+        """
+        steps = self.hours * STEPS_OF_HOUR
         backfills = sorted(self.random.randrange(steps) for _ in range(BACKFILLS * self.hours // 24))
         for step in range(steps):
             self._step(step, backfills.count(step))
+            if (step + 1) % STEPS_OF_HOUR == 0:
+                after_hour()
         idle = 0
         while idle < IDLE_STEPS:
             idle = 0 if self._step(steps, 0) or self.arrivals.planned else idle + 1
