@@ -176,6 +176,7 @@ class _Doctor:
         return "runs" if alive else "does not run: here, `feed-assets run` does the daemon's work"
 
     def definitions(self) -> str:
+        from feed_assets.orchestration.declare.declarations import EventTable
         from feed_assets.sources.sinks import check_place
 
         graph = load_graph(self.module)
@@ -183,6 +184,9 @@ class _Doctor:
             check_place(sink.get_secret_value(), graph.on_blackboard())
         for name in graph.elsewhere.values():
             self.settings.place(name)
+        for node in graph.tables():
+            if isinstance(node.declaration, EventTable) and node.declaration.loaded:
+                self.settings.warehouse(node.declaration.loaded.warehouse)
         nodes_by_kind = {"datasets": graph.datasets(), "tables": graph.tables(), "foreign feeds": graph.foreign()}
         return ", ".join(f"{len(nodes)} {kind}" for kind, nodes in nodes_by_kind.items() if nodes) or "none"
 

@@ -39,7 +39,7 @@ def refused(
 
     They are open until --drop --apply, and so is the alert `not_loaded:<table>`.
     """
-    from feed_assets.warehouse import load_state, refused_rows, union_topics
+    from feed_assets.warehouse import load_state, refused_rows, reset, union_topics
 
     now, engine = datetime.now(UTC), _engine(name)
     if drop and table is None:
@@ -51,6 +51,8 @@ def refused(
         if not load_state.exists(connection, engine):
             show([], as_json, f"nothing was loaded into {name} yet")
             return
+        if table is not None:
+            reset.check_table(connection, engine, table)
         rows, topics = refused_rows.newest(connection, table, limit), union_topics.topics_of(connection)
         count = refused_rows.drop(connection, table, now) if drop and apply and table else 0
     names = [union_topics.name_of(topics.get(each.topic), each.partition) for each in rows]

@@ -1,10 +1,10 @@
 """Time limits for calls of servers that may answer very slowly, or never."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
-from threading import Thread
+from contextlib import contextmanager, suppress
+from threading import Thread, Timer
 from typing import Any, Protocol, TypeVar
 
 _LOOK_SECONDS = 0.05
@@ -56,6 +56,18 @@ def _settle(outcome: "Future[_Result]", call: Callable[[], _Result]) -> None:
         outcome.set_result(call())
     except BaseException as error:  # noqa: BLE001  The caller's thread raises it.
         outcome.set_exception(error)
+
+
+@contextmanager
+def ended_after(seconds: float, end: Callable[[], object]) -> Generator[None]:
+    """Call `end` from another thread if the block takes longer than `seconds`."""
+    limit = Timer(seconds, end)
+    limit.daemon = True
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
 
 
 def shut(opened: socket.socket | None) -> None:

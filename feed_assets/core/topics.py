@@ -166,6 +166,15 @@ class Topic(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _check_places(self) -> Self:
+        columns = [name for name, _ in column_types(self.columns)] if self.columns else []
+        for option, where in (("operation", self.operation), ("snapshot_markers", self.snapshot_markers)):
+            place, _, field = (where or "").partition(":")
+            if columns and place == "field" and field not in columns:
+                raise ValueError(f"{option} is {where}: expected a column of schema, one of {', '.join(columns)}")
+        return self
+
+    @model_validator(mode="after")
     def _check_mask(self) -> Self:
         for name, kind in self.masks.items():
             if name in self.key and kind != "hash":

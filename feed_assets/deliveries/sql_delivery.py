@@ -3,7 +3,6 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from threading import Timer
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +19,7 @@ from feed_assets.core.errors import (
     WarehouseUnavailable,
 )
 from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.time_limits import ended_after
 from feed_assets.settings import settings
 from feed_assets.warehouse.engines import Connection
 from feed_assets.warehouse.target import Target
@@ -87,15 +87,9 @@ def _connected(name: str, seconds: float) -> Generator[tuple[Connection, bool]]:
     if scheme == "duckdb":
         raise InvalidSetting(f"the warehouse {name} is DuckDB: expected PostgreSQL or Redshift for a subscription.")
     try:
-        with Target(name, warehouse).engine.open() as connection:
-            limit = Timer(seconds + GRACE_SECONDS, connection.shut)
-            limit.daemon = True
-            limit.start()
-            try:
-                connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
-                yield connection, scheme == "redshift"
-            finally:
-                limit.cancel()
+        with Target(name, warehouse).engine.open() as connection, ended_after(seconds + GRACE_SECONDS, connection.shut):
+            connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
+            yield connection, scheme == "redshift"
     except TableBusy as error:  # A lock, or the time limit: other statements may still work.
         if "statement timeout" in str(error):
             raise DeliveryFailed(

@@ -83,9 +83,12 @@ class Clients:
         return self.properties.get("group.instance.id")
 
     def consumer(self) -> Consumer:
-        """Return a member of the consumer group. It reads only committed messages, from offsets that callers set."""
+        """Return a member of the consumer group. It reads only committed messages, from offsets that callers set.
+
+        It reports the end of each partition, too.
+        """
         defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
-        return _create(Consumer, {**defaults, **_READ_DEFAULTS, **self._conf, **_READS})
+        return _create(Consumer, {**defaults, **_READ_DEFAULTS, **self._conf, **_READS, "enable.partition.eof": True})
 
     def reader(self) -> Consumer:
         """Return a consumer that does not join the group, and that reports the end of each partition."""

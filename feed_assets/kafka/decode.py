@@ -95,7 +95,7 @@ class Decoder:
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
-                raise Poison.plain(f"the key field {name} is null")
+                raise Poison.plain(f"the key field {name} is null or missing")
         if self._masks:  # Mask before the line is made: nothing else of a message reaches a file.
             key, value = self._masks.fields(key, layout.masks), self._masks.fields(value, layout.masks)
         cells: list[Any] = [key[name] for name in layout.missing]
@@ -145,8 +145,9 @@ class Decoder:
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
         word = value.get(self._name) if self._kind == "field" else snapshot_markers.header_of(message, self._name)
         if not isinstance(word, str) or word not in _OPERATIONS:
-            expected, place = f"expected one of {', '.join(OPERATIONS)}", f"the {self._kind} {self._name}"
-            raise Poison(f"{place} is {brief(word)}: {expected}", f"{place} is another word: {expected}")
+            expected, place = f"expected one of {', '.join(_OPERATIONS)}", f"the {self._kind} {self._name}"
+            found = "null or missing" if word is None else brief(word)
+            raise Poison(f"{place} is {found}: {expected}", f"{place} is another word: {expected}")
         return _OPERATIONS[word]
 
     def _key(self, message: Message) -> Mapping[str, Any]:

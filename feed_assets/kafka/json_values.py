@@ -35,6 +35,12 @@ _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6
 _LOCAL = re.compile(_TIME, re.ASCII)
 _MOMENT = re.compile(rf"{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})", re.ASCII)
 
+_FORMS = {
+    "date": "a text such as 2026-01-31",
+    "timestamp": "a text with an offset, such as 2026-01-31T23:59:59Z",
+    "timestamp_ntz": "a text without an offset, such as 2026-01-31T23:59:59",
+}
+
 _Convert = Callable[[Any], Any]
 
 
@@ -91,8 +97,9 @@ class JsonValues:
         try:
             return self._converts[name](value)
         except (ValueError, OverflowError, DecimalException) as error:
-            kind = with_article(dict(self._kinds)[name])
-            raise Poison.plain(f"the field {name} is not {kind}: found {_kind_of(value)}") from error
+            kind = dict(self._kinds)[name]
+            reason = f"the field {name} is not {with_article(kind)}: found {_kind_of(value)}{_expected(kind)}"
+            raise Poison.plain(reason) from error
 
 
 def subject_of(schema: Mapping[str, Any]) -> str:
@@ -153,6 +160,16 @@ def _kind_of(value: Any) -> str:
         return "null"
     names: dict[type, str] = {str: "a text", bool: "a boolean", dict: "an object", list: "an array"}
     return names.get(type(cast(object, value)), "a number")
+
+
+def _expected(kind: str) -> str:
+    """Return what a value of a type looks like, for types whose values in JSON have a form of their own."""
+    text = spelled(kind)
+    if digits := decimal_digits(text):
+        before, after = digits[0] - digits[1], digits[1]
+        return f", expected a number with at most {before} digits before the point and {after} after it"
+    expected = f"a whole number of {_INTEGERS[text]} bits" if text in _INTEGERS else _FORMS.get(text)
+    return f", expected {expected}" if expected else ""
 
 
 def _convert(kind: str) -> _Convert:

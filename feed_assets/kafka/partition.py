@@ -64,11 +64,21 @@ class PartitionReader:
         """The end of the first chunk, if its file exists without a signal; else 0."""
         replaces = leftover is not None
         self._chunks = ChunkWriter(chunking, self.place, topic, self.start, self.until, replaces=replaces)
+        self._end = 0
 
     @property
     def next_offset(self) -> int:
         """Return the first offset that was not taken yet."""
         return self._chunks.next_offset
+
+    @property
+    def unread_from(self) -> int:
+        """Return the first offset that may have a message that was not taken yet."""
+        return max(self.next_offset, self._end)
+
+    def reach(self, end: int) -> None:
+        """Note that no message before `end` is left. Ends of transactions take offsets, too."""
+        self._end = end
 
     @property
     def costly(self) -> int:

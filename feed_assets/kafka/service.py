@@ -217,7 +217,11 @@ class ConnectorSession:
 
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get(PartitionOfTopic(received.topic() or "", received.partition() or 0))
-        if error := received.error():  # If the broker has removed unread messages, the next session reports this.
+        error = received.error()
+        if error and error.code() == KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
+            if partition is not None:
+                partition.reach(received.offset() or 0)
+        elif error:  # If the broker has removed unread messages, the next session reports this.
             if error.code() not in unreadable.CODES:
                 self._heed(error, received.topic() or "")
             elif partition is not None:  # Ignore errors of a partition that is no longer read.
@@ -278,8 +282,9 @@ class ConnectorSession:
             return
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
             raise failure(f"read {', '.join(self.topics)}", KafkaException(error))
-        self._missing.add(name)
-        self._say_missing()
+        if name not in self._missing:
+            self._missing.add(name)
+            self._say_missing([name])
 
     def _note(self, consumer: Consumer, partition: PartitionReader, signals: Iterable[Signal]) -> None:
         """Count a partition's signals. Leave the partition if the broker refuses one, or if its topic was recreated.
@@ -408,25 +413,25 @@ class ConnectorSession:
         for error in dict.fromkeys(self._aside.values()):
             self._say_aside(error)
         self._missing = {each for each in self._missing if not companion_topics.partitions(self._chunking.admin, each)}
-        self._say_missing()
+        self._say_missing(sorted(self._missing))
 
-    def _say_missing(self) -> None:
-        for each in sorted(self._missing):
+    def _say_missing(self, names: Iterable[str]) -> None:
+        for each in names:
             say(f"connector: does not read {each}: {companion_topics.NO_TOPIC.format(each)}")
 
     def _say_standing(self, behind: Mapping[PartitionOfTopic, int]) -> None:
         """Print which partitions have had no message since the last progress line, although their topic has more."""
         for place, each in self._open.items():
-            if behind[place] and self._reached.get(place) == each.next_offset and place not in self._paused:
+            if behind[place] and self._reached.get(place) == each.unread_from and place not in self._paused:
                 say(
-                    f"connector: {place} stands at offset {each.next_offset}, with {behind[place]:,} offsets behind: "
+                    f"connector: {place} stands at offset {each.unread_from}, with {behind[place]:,} offsets behind: "
                     "either a producer has not ended its transaction, or a batch cannot be read. End the transaction "
                     "(`kafka-transactions.sh`), or look at the batch at this offset.",
                     level="warning",
                 )
-        self._reached = {place: each.next_offset for place, each in self._open.items()}
+        self._reached = {place: each.unread_from for place, each in self._open.items()}
 
     def _behind(self, consumer: Consumer) -> dict[PartitionOfTopic, int]:
         """Return the number of unread offsets of each partition, as far as the broker has reported them."""
         ends = {each: consumer.get_watermark_offsets(TopicPartition(*each), cached=True)[1] for each in self._open}
-        return {place: max(0, ends[place] - each.next_offset) for place, each in self._open.items()}
+        return {place: max(0, ends[place] - each.unread_from) for place, each in self._open.items()}

@@ -21,6 +21,7 @@ from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.message_words import LONGEST_REASON, excerpt
 from feed_assets.core.secrets import cause, masked
 from feed_assets.core.time_limits import shut
+from feed_assets.feeds.answers import answers_of
 from feed_assets.ledger.sessions import connect_args
 from feed_assets.sources.driver_values import load_all
 from feed_assets.sources.marker_columns import MOMENT, moment
@@ -66,8 +67,22 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
     """
     is_late = seconds is not None and seconds <= LATE_SECONDS
     engine = _late_reader if is_late else _reader
-    with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
+    with translated(url, SourceUnavailable), connected(engine(url)) as connection, answering(connection, seconds):
         yield connection
+
+
+def connected(engine: sa.Engine) -> sa.Connection:
+    """Return a new connection of an engine, whose server has answered SQLAlchemy's first questions.
+
+    Raise SQLAlchemy's TimeoutError for a server that takes the login and is silent: a tick that waits for it would
+    keep its thread of the code server, and after some ticks no sensor would run any more.
+    """
+    if engine.dialect.name == "sqlite":
+        return engine.connect()
+    try:
+        return answers_of(engine.url.render_as_string(hide_password=False), "sql").within(engine.connect)
+    except OSError as error:
+        raise exc.TimeoutError(f"its first answer: {error}") from error
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from feed_assets.core.feeds import Feed, File
 from feed_assets.core.secrets import masked
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
-from feed_assets.sources.databases import answering, engine_of, translated
+from feed_assets.sources.databases import answering, connected, engine_of, translated
 
 SINK_SECONDS = 10
 """Seconds for a database to accept a batch: one tick publishes to all sinks, one after the other."""
@@ -236,7 +236,7 @@ def writing(url: str, seconds: float) -> Generator[sa.Connection]:
     """
     with (
         translated(url, SinkUnavailable),
-        engine_to(url).connect() as connection,
+        connected(engine_to(url)) as connection,
         answering(connection, seconds),
         connection.begin(),
     ):

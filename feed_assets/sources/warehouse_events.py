@@ -21,8 +21,10 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.events import COLUMNS, UPDATE_ID, Operation, Rejected, WriteEvent, check_event
 from feed_assets.core.limits import as_text
+from feed_assets.core.time_limits import ended_after
 from feed_assets.core.topics import HISTORY, TOPIC_NAME
 from feed_assets.core.warehouses import table_of
+from feed_assets.feeds.answers import answers_of
 from feed_assets.settings import settings
 from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.warehouse import dataset_state, load_state
@@ -57,6 +59,9 @@ class Loaded(NamedTuple):
         """Return the name that positions use for the topic partition."""
         return f"{self.topic}/{self.partition}"
 
+
+LOOK_SECONDS = 30
+"""Seconds for all queries of one look. Dagster ends a tick after 60 s, but the tick's thread waits on."""
 
 _Row = TypeVar("_Row", Loaded, LoadedUpdate)
 
@@ -217,19 +222,32 @@ def table_loads(warehouse: str) -> TableLoads:
 
 
 def states(warehouse: str) -> list[TableState]:
-    """Return the states of the tables in a warehouse of the settings. Raise SourceUnavailable on failure."""
+    """Return the states of the tables in a warehouse of the settings.
+
+    Raise SourceUnavailable on failure, and if there is no answer in time: alerts of all datasets wait for this.
+    """
     engine = _engine(warehouse)
-    if engine.absence():
-        return []
-    with looking(engine) as connection:
-        return load_state.tables(connection) if load_state.exists(connection, engine) else []
+
+    def ask() -> list[TableState]:
+        if engine.absence():
+            return []
+        with looking(engine) as connection:
+            return load_state.tables(connection) if load_state.exists(connection, engine) else []
+
+    try:
+        return answers_of("warehouse", warehouse).within(ask)
+    except OSError as error:
+        raise SourceUnavailable(f"the warehouse {warehouse}: {error}") from error
 
 
 @contextmanager
 def looking(engine: Engine) -> Generator[Connection]:
-    """Open a connection to a warehouse, and turn its errors into SourceBusy or SourceUnavailable."""
+    """Open a connection to a warehouse, which is broken after `LOOK_SECONDS`.
+
+    Turn its errors into SourceBusy or SourceUnavailable.
+    """
     try:
-        with engine.open() as connection:
+        with engine.open() as connection, ended_after(LOOK_SECONDS, connection.shut):
             yield connection
     except WarehouseBusy as error:
         raise SourceBusy(str(error)) from error

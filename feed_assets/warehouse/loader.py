@@ -88,9 +88,10 @@ def follower(connection: Connection | None, loading: Target, holder: str, name: 
     if not isinstance(loading, Loading):
         raise TypeError(f"{name} is a topic: expected a `Loading`, which has the place of its chunks.")
     union_state.check_kind(name, state, is_union=isinstance(source, TopicUnion))
+    is_open = bool(connection and exists and snapshots.is_open(connection, loading.engine, name))
     if isinstance(source, TopicUnion):
-        return UnionTable(loading, holder, name, source, state)
-    return TopicTable(loading, holder, name, source, state)
+        return UnionTable(loading, holder, name, source, state, has_open_snapshot=is_open)
+    return TopicTable(loading, holder, name, source, state, has_open_snapshot=is_open)
 
 
 def _has_markers(source: Topic | TopicHistory | TopicUnion) -> bool:

@@ -15,6 +15,7 @@ from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, Ta
 from feed_assets.core.message_words import LONGEST_REASON
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.time_limits import ended_after
 from feed_assets.warehouse.engines import AS_TEXT, IS_ANOTHERS, MOST_OF_A_ROW, Connection, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.parquet_lines import line_files
@@ -60,6 +61,7 @@ _DEAD_PEER: Mapping[str, Any] = {
 }
 """Options of libpq with which a connection to a dead host ends after a minute. TCP itself takes two hours."""
 
+FIRST_SECONDS = 10.0  # for the first answer of a server that has taken the login
 WAIT_SECONDS = 5
 """The most seconds for which a load waits for a lock. New readers of the table wait behind the load meanwhile."""
 
@@ -82,7 +84,7 @@ class PostgreSQL(Engine):
     @cached_property
     def _first_schema(self) -> str:
         """Return the first schema of the user's `search_path`. Raise InvalidSetting if no schema in it exists."""
-        with self._connected() as connection:
+        with self._connected() as connection, ended_after(FIRST_SECONDS, connection.shut):
             [(name,)] = connection.execute("SELECT pg_catalog.current_schema()")
         if name is None:
             raise InvalidSetting(
@@ -127,17 +129,17 @@ class PostgreSQL(Engine):
         """Yield a connection until the block ends.
 
         Operators and functions are found only in `pg_catalog`. Otherwise a role that may create objects in a schema of
-        the `search_path` could add an operator, which our statements would then run with the loader's rights. For the
-        same reason, `row_security` is off: if another role has set a policy for a table's rows, a statement fails and
-        does not run the policy.
+        the `search_path` could add an operator, which our statements would run with the loader's rights. For the same
+        reason, `row_security` is off: with a policy of another role, a statement fails and does not run it.
         """
         with self._connected() as connection:
-            connection.execute(
-                "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
-                f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; SET lock_timeout = '{WAIT_SECONDS}s'; "
-                "SET row_security = off; "
-                "SET datestyle = ISO"  # A database or role may have another style, with other texts for dates.
-            )
+            with ended_after(FIRST_SECONDS, connection.shut):
+                connection.execute(
+                    "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
+                    f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; "
+                    f"SET lock_timeout = '{WAIT_SECONDS}s'; SET row_security = off; "
+                    "SET datestyle = ISO"  # A database or role may have another style, with other texts for dates.
+                )
             yield connection
 
     @contextmanager

@@ -26,10 +26,7 @@ def plan(connection: Connection, engine: Engine, table: str, begin: int | str | 
     Raises:
         InvalidName: The warehouse has no such table, or an offset is given for a dataset.
     """
-    names = (
-        sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection, engine) else []
-    )
-    _check_table(table, names)
+    check_table(connection, engine, table)
     shape = load_state.shape(connection, table)  # Do not read positions: a reset must also repair wrong positions.
     is_dataset = shape is not None and not shape.key
     if is_dataset and begin is not None:
@@ -85,7 +82,11 @@ def _forgotten_topic(table: str, ids: Mapping[str, str | None]) -> str:
     return f"UPDATE {STATE}.tables SET topic_id = {text}, problem = NULL WHERE topic = {literal(table)}"
 
 
-def _check_table(table: str, names: Sequence[str]) -> None:
+def check_table(connection: Connection, engine: Engine, table: str) -> None:
+    """Raise InvalidName if nothing was loaded into a table of this name."""
+    names = (
+        sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection, engine) else []
+    )
     if table not in names:
         expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
         raise InvalidName(f"the warehouse has no table {table!r}: {expected}. Correct the name.")

@@ -81,6 +81,11 @@ def exists(connection: Connection, engine: Engine) -> bool:
     return loader_tables.exist(connection, engine, _TABLES)
 
 
+def is_open(connection: Connection, engine: Engine, table: str) -> bool:
+    """Return whether a snapshot has begun in a table whose end was not loaded yet."""
+    return exists(connection, engine) and bool(_opened(connection, table))
+
+
 def apply(
     connection: Connection,
     engine: Engine,

@@ -69,6 +69,7 @@ class TopicTable:
         state: TopicState,
         *,
         part: UnionPart | None = None,
+        has_open_snapshot: bool = False,
     ) -> None:
         self._loading, self.name, self.state, self._part = loading, name, state, part
         self._is_history = isinstance(of, TopicHistory)
@@ -82,7 +83,8 @@ class TopicTable:
             days,
             self._topic.conflicts,
             part=part,
-            has_snapshots=self._topic.snapshot_markers is not None,
+            # A snapshot may be open whose markers are declared no more. Its dead letters count, too.
+            has_snapshots=has_open_snapshot or self._topic.snapshot_markers is not None,
         )
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._early: list[Signalled] = []
@@ -264,7 +266,7 @@ class TopicTable:
                 self._begin_anew(error)
                 return False
             except (NotMigratable, KeyStrayed) as error:
-                raise type(error)(f"{self.name}: {error} {self._anew()} {self._without()}") from error
+                raise type(error)(f"{self.name}: {error} {self._anew(error)} {self._without()}") from error
             except LoadFailed as error:
                 if type(error) is not LoadFailed or self._topic.conflicts != "stop":
                     raise
@@ -274,13 +276,14 @@ class TopicTable:
             self.loads += 1
         return True
 
-    def _anew(self) -> str:
+    def _anew(self, error: NotMigratable | KeyStrayed) -> str:
         """Return the advice to make the table anew, with only rows from now on.
 
         With all rows of the topic, the load would fail again, because rows of the old schema are first.
         """
         command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
-        return f"`{command}` makes the table anew, with only these and later rows."
+        once = ", once no key among them is from two partitions" if isinstance(error, KeyStrayed) else ""
+        return f"`{command}` makes the table anew, with only these and later rows{once}."
 
     def _without(self) -> str:
         """Return the advice to continue without the rows that the table cannot take."""

@@ -16,11 +16,29 @@ class UnionTable:
     A load has chunks of one topic. A topic that cannot continue stops the table.
     """
 
-    def __init__(self, loading: Loading, holder: str, name: str, union: TopicUnion, state: TopicState) -> None:
+    def __init__(
+        self,
+        loading: Loading,
+        holder: str,
+        name: str,
+        union: TopicUnion,
+        state: TopicState,
+        *,
+        has_open_snapshot: bool = False,
+    ) -> None:
         self.name, self._state = name, union_state.with_topics(name, state, union.topics)
         parts = union_state.parts(name, self._state, union.topics, topic_in_key=union.topic_in_key)
         self._tables = [
-            TopicTable(loading, holder, name, union.source_of(each.topic), self._state, part=each) for each in parts
+            TopicTable(
+                loading,
+                holder,
+                name,
+                union.source_of(each.topic),
+                self._state,
+                part=each,
+                has_open_snapshot=has_open_snapshot,
+            )
+            for each in parts
         ]
 
     @property

@@ -198,6 +198,8 @@ def test_doctor_checks_broker_registry_and_declared_topics(kafka, broker, regist
     admin = AdminClient({"bootstrap.servers": broker.servers})
     admin.create_topics([NewTopic(name, 1)])[name].result(120)
     assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
+    options = '), warehouse_table("x/clicks", topic=kafka_topic("ads/clicks", topic="t", key=["id"]), warehouse="x"'
+    assert "there is no warehouse 'x'" in str(kafka("t", options)), "a misspelt one"
     assert "FEED_ASSETS_MASK_KEY is not set" in kafka(name, ', mask={"email": "hash"}')["topics"][1]
 
 

@@ -175,7 +175,7 @@ REFUSED = {
         lambda: made(retry_policy=dg.RetryPolicy()),
         "there is no parameter retry_policy: a failed run is requested again automatically",
     ),
-    "a key prefix": (lambda: made(key_prefix=["a"]), "the asset key is the feed's name. Write the prefix there, as in"),
+    "a key prefix": (lambda: made(key_prefix=["a"]), "the asset key is the name of the feed or table. Write"),
     "another name for a parameter": (
         lambda: made(function=lambda raws: raws),
         "takes raws, its inputs are raw: expected one parameter for each input, with the same name",

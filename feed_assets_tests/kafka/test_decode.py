@@ -130,7 +130,8 @@ def test_an_error_of_ours_is_a_dead_letter_and_an_outage_is_not(monkeypatch):
 
 def test_the_reason_of_a_dead_letter_is_short(monkeypatch):
     long = decoder(operation="header:op")(Message(5, None, CLICK, [("op", b"z" * 600_000)]))
-    assert long.reason == f"the header op is '{'z' * 12}...{'z' * 13}': expected one of {', '.join(OPERATIONS)}"
+    words = f"{', '.join(OPERATIONS)}, c, r, u, d, true, false"
+    assert long.reason == f"the header op is '{'z' * 12}...{'z' * 13}': expected one of {words}"
     monkeypatch.setitem(SCHEMAS, 20, avro.parsed(PLAIN, {}))
     absent = decoder(key=["k" * 100_000])(Message(5, wire(20, {"n": 1}), None))
     assert absent.reason.startswith("the key (schema 20) has no field kkk")
@@ -252,11 +253,11 @@ def test_an_undecodable_message_is_a_dead_letter_with_its_reason(name):
 @each_case(
     ("operation", "headers", "reason"),
     [
-        ("header:op", [], "the header op is None: expected one of create, update, delete, refresh"),
-        ("header:op", [("op", None)], "the header op is None"),
+        ("header:op", [], "the header op is null or missing: expected one of create, update, delete, refresh"),
+        ("header:op", [("op", None)], "the header op is null or missing"),
         ("header:op", [("op", b"\xff")], "the header op is '\ufffd'"),
         ("field:op", [], "the field op is 'drop'"),
-        ("field:kind", [], "the field kind is None"),
+        ("field:kind", [], "the field kind is null or missing"),
     ],
 )
 def test_an_unknown_operation_is_a_dead_letter(operation, headers, reason):

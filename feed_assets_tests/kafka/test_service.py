@@ -116,6 +116,7 @@ def test_the_connector_logs_its_progress_from_time_to_time(world, monkeypatch, c
         standing = f"connector: {world.name}/0 stands at offset 13, with 1 offsets behind: either a producer has not"
         running.wait(lambda: standing in capfd.readouterr().err, "the line of a partition that stands")
         producer.abort_transaction(30)
+        running.wait(lambda: "; 0 messages behind" in capfd.readouterr().err, "the end of the transaction")
 
 
 def test_messages_that_cannot_be_unpacked_stop_their_partition_alone(world, monkeypatch, capfd):

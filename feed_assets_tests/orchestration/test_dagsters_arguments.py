@@ -66,7 +66,11 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
 @each_case(
     ("declare", "options", "expected"),
     [
-        (foreign, {"key_prefix": ["sales"]}, r"no parameter key_prefix: the asset key is the feed's name\. Write"),
+        (
+            foreign,
+            {"key_prefix": ["sales"]},
+            r"no parameter key_prefix: the asset key is the name of the feed or table\. Write",
+        ),
         (foreign, {"deps": [raw_feed()]}, "no parameter deps: no run here makes a foreign feed"),
         (sums, {"key_prefix": "sales"}, r"no parameter key_prefix: .* as in 'sales/orders/v1\.0'"),
         (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a failed run is requested again"),

@@ -1,6 +1,7 @@
 """Servers that send one byte at a time, without end."""
 
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -89,3 +90,39 @@ def flooding(command: bytes, head: bytes, block: bytes) -> Iterator[Flooding]:
     accepting.join()
     for each in threads:
         each.join()
+
+
+_LOGGED_IN = (
+    (b"R", struct.pack(">i", 0)),
+    *(
+        (b"S", name + b"\0" + value + b"\0")
+        for name, value in ((b"server_version", b"16.4"), (b"client_encoding", b"UTF8"))
+    ),
+    (b"K", struct.pack(">ii", 1, 1)),
+    (b"Z", b"I"),
+)
+
+
+@contextmanager
+def silent_postgresql() -> Iterator[int]:
+    """Run a PostgreSQL server that lets anybody log in, and answers no query. Yield its port."""
+
+    def serve(caller: socket) -> None:
+        with suppress(OSError, struct.error), caller:
+            (length,) = struct.unpack(">i", caller.recv(4))
+            if struct.unpack(">i", caller.recv(length - 4)[:4]) == (80877103,):  # It asks for TLS.
+                caller.sendall(b"N")
+                caller.recv(4096)
+            for kind, content in _LOGGED_IN:
+                caller.sendall(kind + struct.pack(">i", len(content) + 4) + content)
+            while caller.recv(4096):
+                pass
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+    with create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1]

@@ -209,6 +209,9 @@ def test_a_stopped_table_continues_by_a_command_and_its_refused_rows_are_shown_a
     (state,) = json.loads(say("state", "main", "--json"))
     assert (state["next_offset"], state["refused"], state["problem"]) == (4, 1, None)
     assert "name it" in say("refused", "main", "--drop", "--apply", code=1)
+    assert f"the warehouse has no table 'clicks': expected one of {world.name}" in say(
+        "refused", "main", "clicks", code=1
+    )
     assert "add --apply to drop the rows" in say("refused", "main", world.name, "--drop")
     assert "1 rows are dropped" in say("refused", "main", world.name, "--drop", "--apply")
     assert say("refused", "main", world.name) == "no rows are refused"

@@ -194,12 +194,19 @@ def test_a_reference_is_followed_once_for_all_properties(monkeypatch):
         ({"text": "\ud800"}, "a text that is not valid Unicode"),
         ({"ok": 1}, "the field ok is not a boolean: found a number"),
         ({"single": 3.5e38}, "the field single is not a float: found a number"),
-        ({"price": 1.005}, "the field price is not a decimal(9,2): found a number"),
+        (
+            {"price": 1.005},
+            "the field price is not a decimal(9,2): found a number, expected a number with at most 7 digits before the "
+            "point and 2 after it",
+        ),
         ({"price": 10_000_000}, "the field price is not a decimal(9,2): found a number"),
         ({"price": "1.00"}, "the field price is not a decimal(9,2): found a text"),
         ({"day": "2026-02-30"}, "the field day is not a date: found a text"),
         ({"day": "2026-1-3"}, "the field day is not a date: found a text"),
-        ({"at": "2026-01-31T23:59:59"}, "the field at is not a timestamp: found a text"),
+        (
+            {"at": "2026-01-31T23:59:59"},
+            "the field at is not a timestamp: found a text, expected a text with an offset, such as 2026-01-31",
+        ),
         ({"at": "0001-01-01T00:00:00+05:00"}, "the field at is not a timestamp: found a text"),
         ({"local": "2026-01-31T23:59:59Z"}, "the field local is not a timestamp_ntz: found a text"),
         ({"other": 1}, "the value has a field 'other', which is not declared"),
@@ -345,6 +352,14 @@ def test_a_key_of_another_form_is_a_dead_letter(keys, data, reason):
     ("options", "error"),
     [
         ({"values": "json"}, "topic orders: values are JSON, and no schema is given: expected"),
+        (
+            {"values": "json", "schema": "id int", "operation": "field:op"},
+            "operation is field:op: expected a column of schema, one of id",
+        ),
+        (
+            {"values": "json", "schema": "id int", "snapshot_markers": "field:mark"},
+            "snapshot_markers is field:mark: expected a column of schema, one of id",
+        ),
         ({"schema": "id int"}, "schema is given, and values are avro, .*: add values='json'"),
         (
             {"values": "json_schema", "schema": "id int"},
@@ -478,7 +493,7 @@ def test_messages_of_a_real_broker_reach_the_warehouse_without_a_schema_of_their
     with world.connector() as running:
         running.wait(world.is_done, "the chunks")
     [dead] = world.dead_letters()
-    assert header(dead, "reason") == "the field n is not a bigint: found a text"
+    assert header(dead, "reason") == "the field n is not a bigint: found a text, expected a whole number of 64 bits"
     loading = loading_of(world.place, url)
     with closing(loading.schemas), loading_in_thread(loading, world) as ended:
         wait_until(lambda: ended or nexts(engine, world.name) == {0: 13}, "the rows")

@@ -174,6 +174,14 @@ def test_connector_loader_and_replays_follow_markers(broker, registry, local_boa
             assert keys_then() == {"k0", "k1", "k2"}
             mark("end")
             assert keys_then() == {"k1"}
+            mark("begin")
+            assert keys_then() == {"k1"}
+            world.change(snapshot_markers=None)
+            world.send(POISON, 2)  # It may be the row of k1.
+            assert keys_then() == {"k1"}
+            world.change(snapshot_markers="header:mark")
+            mark("end")
+            assert keys_then() == {"k1"}
             mark("begin", POISON)
             running.wait(world.is_done, "the dead letter")
             assert settle(world.place.chunking().clients, world.name, produces=True, has_markers=True) == 1

@@ -18,7 +18,7 @@ MOST_KINDS = 3
 
 Kinds = Annotated[set[str], rule(lambda kinds: len(kinds) <= MOST_KINDS, f"a set of up to {MOST_KINDS} kinds")]
 
-_KEY = "the asset key is the feed's name. Write the prefix there, as in 'sales/orders/v1.0'."
+_KEY = "the asset key is the name of the feed or table. Write the prefix there, as in 'sales/orders/v1.0'."
 _PUBLISHED = "a dataset is published on the blackboard, and the function returns a DataFrame. Remove the argument."
 _RESOURCES = "the function gets only DataFrames, which have Spark's session. Let it create anything else that it needs."
 _ALWAYS = "the function always returns a DataFrame, without rows if there are none. Remove the argument."
