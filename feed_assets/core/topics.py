@@ -24,6 +24,9 @@ ValueFormat = Literal["avro", "json", "json_schema", "protobuf"]
 KeyFormat = Literal["avro", "protobuf", "string", "int", "long", "uuid", "json"]
 """Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
 
+Framing = Literal["confluent", "apicurio_content_id", "apicurio_global_id"]
+"""Forms in which a key or value names its schema: the wire format of Confluent, or of Apicurio with one of its ids."""
+
 PLAIN_KEYS = frozenset({"string", "int", "long", "uuid"})
 """Formats of keys that are a single value without a schema."""
 
@@ -113,6 +116,7 @@ class Topic(BaseModel):
             `columns`.
         columns: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys.
+        framing: How keys and values with a schema name it.
         conflicts: What a warehouse table does with a key from a second partition, and with fields of another type.
         mask: The masked columns. A name that ends with `?` is a column that schemas may lack.
         newest_by: The field whose greatest value wins for a key in a warehouse table, whichever partition it is from.
@@ -132,6 +136,7 @@ class Topic(BaseModel):
     values: ValueFormat = "avro"
     columns: Annotated[str | None, AfterValidator(_columns)] = None
     keys: KeyFormat = "avro"
+    framing: Framing = "confluent"
     conflicts: Conflicts = "stop"
     mask: Annotated[Mapping[str, Mask], AfterValidator(_mask)] = Field(default_factory=dict[str, Mask])
     newest_by: Annotated[str, Field(min_length=1)] | None = None

@@ -148,10 +148,10 @@ def most_bytes(schema: Schema) -> int:
     return MESSAGE_BYTES // (schema.memory_per_byte or 1)
 
 
-def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
-    """Return the datum after the head, and the number of bytes after the datum. Bad bytes may raise any exception."""
+def decoded(data: bytes, schema: Schema, begin: int = HEAD.size) -> tuple[Any, int]:
+    """Return the datum at `begin`, and the number of bytes after the datum. Bad bytes may raise any exception."""
     stream = BytesIO(data)
-    stream.seek(HEAD.size)
+    stream.seek(begin)
     datum = schema.read(stream, schema.form, None)
     return datum[_DATUM] if schema.is_wrapped else datum, len(data) - stream.tell()
 

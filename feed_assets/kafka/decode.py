@@ -12,7 +12,8 @@ from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, PLAIN_KEYS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect, framing, snapshot_markers
 from feed_assets.kafka.dialect import Unwritable
-from feed_assets.kafka.json_values import JsonValues, object_of
+from feed_assets.kafka.framing import Framed
+from feed_assets.kafka.json_values import JsonValues, object_of, value_of
 from feed_assets.kafka.masks import Masks, masked_record, masks_of
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.plain_keys import key_of
@@ -73,20 +74,21 @@ class Decoder:
             raise Poison.plain(f"an error of feed_assets ({place}): report it, and replay this letter later") from error
 
     def _row(self, message: Message) -> ChunkRow:
-        data = message.value or b""
         if self._topic.values == "avro":
-            schema_id, content = record(data, "value", self._schemas)
+            framed = self._framed(message, "value", "Avro")
+            schema_id, content = framed.schema_id, _record(framed, "value", self._schemas)
             layout = self._layout(schema_id)
-            operation, value = self._change(message, content)
+            operation, value = self._change(message, framed.data, content)
         elif self._topic.values == "protobuf":
-            kind, content = protobuf_fields(data, "value", self._schemas)
-            operation, value = self._change(message, content)
+            framed = self._framed(message, "value", "Protobuf")
+            kind, content = protobuf_fields(framed, "value", self._schemas)
+            operation, value = self._change(message, framed.data, content)
             schema_id = kind.schema_id(self._schemas)
             layout = self._layout(schema_id)
         else:
-            reader = self._json or self._json_reader(data)
+            reader, data = self._json_value(message)
             content = object_of(data)
-            operation, fields = self._change(message, content)
+            operation, fields = self._change(message, data, content)
             schema_id, value = reader.schema_id, reader.row(fields)
             layout = self._layout(schema_id)
         marker = snapshot_markers.marker_of(self._topic, message, content)
@@ -110,14 +112,20 @@ class Decoder:
             marker=marker,
         )
 
-    def _json_reader(self, data: bytes) -> JsonValues:
-        """Return the reader of a value's JSON Schema."""
-        schema_id = framing.schema_id(data, "value", "JSON")
-        if schema_id not in self._json_readers:
+    def _framed(self, message: Message, part: str, form: str) -> Framed:
+        return framing.framed(message, part, form, framing=self._topic.framing, schemas=self._schemas)
+
+    def _json_value(self, message: Message) -> tuple[JsonValues, bytes]:
+        """Return the reader of a value, which is that of its JSON Schema unless columns are declared, and its JSON."""
+        if self._json:
+            return self._json, framing.without_head(message, "value", self._topic.framing)
+        framed = self._framed(message, "value", "JSON")
+        if framed.schema_id not in self._json_readers:
             if len(self._json_readers) >= _MOST_READERS:
                 self._json_readers.clear()
-            self._json_readers[schema_id] = JsonValues(self._schemas.json_columns(schema_id), self._schemas)
-        return self._json_readers[schema_id]
+            columns = self._schemas.json_columns(framed.schema_id)
+            self._json_readers[framed.schema_id] = JsonValues(columns, self._schemas)
+        return self._json_readers[framed.schema_id], framed.content
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)
@@ -134,12 +142,12 @@ class Decoder:
         marker = snapshot_markers.marker_of(self._topic, message, {})
         return Tombstone(message.offset, key_values, message.moment, len(line), marker=marker)
 
-    def _change(self, message: Message, value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """Return the operation of a message, and its row."""
+    def _change(self, message: Message, data: bytes, value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the operation of a message, and its row. `data` has the bytes of the value, not compressed."""
         if self._topic.is_debezium:
             return debezium.change(value)
         operation = self._operation(message, value) if self._kind else _DEFAULT
-        debezium.check_unwrapped(message.value or b"", operation, value)
+        debezium.check_unwrapped(data, operation, value)
         return operation, value
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
@@ -155,10 +163,12 @@ class Decoder:
         if message.key is None:
             raise Poison.plain("there is no key")
         if self._topic.keys == "avro":
-            schema_id, key = _decoded(message.key, "key", self._schemas)
-            place = f"the key (schema {schema_id})"
+            framed = self._framed(message, "key", "Avro")
+            key, place = _decoded(framed, "key", self._schemas), f"the key (schema {framed.schema_id})"
         elif self._topic.keys == "protobuf":
-            key, place = protobuf_fields(message.key, "key", self._schemas)[1], "the key"
+            key, place = protobuf_fields(self._framed(message, "key", "Protobuf"), "key", self._schemas)[1], "the key"
+        elif self._topic.keys == "json":
+            key, place = value_of(framing.without_head(message, "key", self._topic.framing), "key"), "the key"
         else:
             key, place = key_of(message.key, self._topic.keys), "the key"
         if not isinstance(key, dict) and len(self._topic.key) == 1:
@@ -219,14 +229,19 @@ def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, 
 
     Raise Poison if it is not a valid record, and KafkaUnavailable if the registry does not answer.
     """
-    schema_id, value = _decoded(data, part, schemas)
-    if not isinstance(value, dict):
-        raise Poison.plain(f"the {part} (schema {schema_id}) is not a record")
-    return schema_id, cast(Mapping[str, Any], value)
-
-
-def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     schema_id = framing.schema_id(data, part, "Avro")
+    return schema_id, _record(Framed(schema_id, data, avro.HEAD.size), part, schemas)
+
+
+def _record(framed: Framed, part: str, schemas: Schemas) -> Mapping[str, Any]:
+    value = _decoded(framed, part, schemas)
+    if not isinstance(value, dict):
+        raise Poison.plain(f"the {part} (schema {framed.schema_id}) is not a record")
+    return cast(dict[str, Any], value)
+
+
+def _decoded(framed: Framed, part: str, schemas: Schemas) -> Any:
+    schema_id, data, begin, _ = framed
     schema = schemas.get(schema_id)
     if len(data) > (most := avro.most_bytes(schema)):
         raise Poison.plain(
@@ -234,11 +249,11 @@ def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
             f"expected at most {most:,}"
         )
     try:
-        datum, remaining = avro.decoded(data, schema)
+        datum, remaining = avro.decoded(data, schema, begin)
     except Exception as error:  # The library may raise any exception for bad bytes.
         message = f"{type(error).__name__}: {error}"
         reason = f"the {part} is not Avro of schema {schema_id}"
         raise Poison(f"{reason} ({message[:200]})", reason) from error
     if remaining:
         raise Poison.plain(f"the {part} has {remaining} bytes after the Avro of schema {schema_id}")
-    return schema_id, datum
+    return datum

@@ -1,35 +1,163 @@
-"""The bytes before a key or value: the magic byte 0 and four bytes of schema id, then for Protobuf the message's index.
+"""How a key or value names its schema, and where its content begins.
 
-Source: "Wire format" of Confluent's Schema Registry.
+Sources: "Wire format" of Confluent's Schema Registry: the magic byte 0 and four bytes of schema id, then for Protobuf
+the message's index. The handlers of ids and headers and the Protobuf serializers of Apicurio's serdes 2 and 3: the
+magic byte 0 and eight or four bytes of an id, or a header with eight bytes, then for Protobuf the message's name.
 """
 
+import struct
+from typing import NamedTuple
+
+from feed_assets.core.topics import Framing
 from feed_assets.kafka.avro import HEAD
-from feed_assets.kafka.registry_schemas import Poison
-from feed_assets.kafka.schema_limits import LEVELS
+from feed_assets.kafka.foreign_schemas import GlobalId
+from feed_assets.kafka.messages import Message
+from feed_assets.kafka.protobuf_schemas import MessageIndex
+from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.schema_limits import LEVELS, NAME_CHARACTERS
 
 _GREATEST_ID = 2**31 - 1
 _VARINT_BYTES = 5
+_LONG = struct.Struct(">q")
+_LONG_HEAD = struct.Struct(">Bq")
+_SMALL = bytes(4)
+"""The first half of an id of eight bytes. Apicurio counts its ids from 1, so an id of four bytes has another one."""
+
+
+class Framed(NamedTuple):
+    """A key or value: the id of its schema in the registry, and its content, which begins at `begin` of `data`."""
+
+    schema_id: int
+    data: bytes
+    begin: int
+    message: MessageIndex = ()
+    """The message's type in a schema in Protobuf."""
+
+    @property
+    def content(self) -> bytes:
+        """Return the content alone."""
+        return self.data[self.begin :]
+
+
+def framed(message: Message, part: str, form: str, *, framing: Framing, schemas: Schemas) -> Framed:
+    """Return a message's key or value, which `part` names, with a schema in Avro, Protobuf or JSON, which is its form.
+
+    Raise Poison if it names no usable schema, and KafkaUnavailable.
+    """
+    data = _data(message, part)
+    if framing == "confluent":
+        schema, begin = schema_id(data, part, form), HEAD.size
+        index, begin = _message_index(data, begin, part) if form == "Protobuf" else ((), begin)
+        return Framed(schema, data, begin, index)
+    schema, begin = _apicurio_id(message, part, form, is_global=framing == "apicurio_global_id")
+    index, begin = _message_name(message, begin, part) if form == "Protobuf" else ((), begin)
+    number = schema if isinstance(schema, int) else schemas.copied(schema, form.upper())
+    return Framed(number, data, begin, index)
 
 
 def schema_id(data: bytes, part: str, form: str) -> int:
-    """Return the schema id before a key or value. Raise Poison if there is none."""
+    """Return the schema id before a key or value in Confluent's wire format. Raise Poison if there is none."""
     if len(data) < HEAD.size:
         raise Poison.plain(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and {form}")
-    magic, number = HEAD.unpack_from(data)
-    if magic != 0:
+    _check_magic(data, part)
+    _, number = HEAD.unpack_from(data)
+    return _checked(number, part)
+
+
+def without_head(message: Message, part: str, framing: Framing) -> bytes:
+    """Return a key or value in JSON, without the head that a serializer may have written. JSON begins with no NUL."""
+    data = _data(message, part)
+    if not data.startswith(b"\0"):
+        return data
+    return data[HEAD.size if framing == "confluent" else _head_size(data) :]
+
+
+def _data(message: Message, part: str) -> bytes:
+    return (message.key if part == "key" else message.value) or b""
+
+
+def _check_magic(data: bytes, part: str) -> None:
+    if data[0] != 0:
         public = f"the {part} does not begin with the magic byte 0"
-        raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0", public)
-    if number > _GREATEST_ID:  # Do not request such an id, because the registry's answer would look like an outage.
-        raise Poison.plain(f"the {part} has the schema id {number}: expected at most {_GREATEST_ID}")
+        raise Poison(f"the {part} begins with byte {data[0]}: expected the magic byte 0", public)
+
+
+def _checked(number: int, part: str) -> int:
+    """Return a schema id. Raise Poison for one that is too large: the registry's answer would look like an outage."""
+    if not 0 <= number <= _GREATEST_ID:
+        reason = f"the {part} has the schema id {{}}: expected at most {_GREATEST_ID}"
+        raise Poison(reason.format(number), reason.format("of another number"))
     return number
 
 
-def message_index(data: bytes, part: str) -> tuple[tuple[int, ...], int]:
+def _apicurio_id(message: Message, part: str, form: str, *, is_global: bool) -> tuple[int | GlobalId, int]:
+    """Return the id in the headers of a message, or before its key or value, and where the content begins."""
+    headers = dict(message.headers)  # Apicurio reads the last header of a name, too.
+    if form == "Avro" and headers.get(f"apicurio.{part}.encoding") == b"JSON":
+        raise Poison.plain(f"the {part} is Avro in its encoding as JSON: expected the binary encoding")
+    for kind in ("contentId", "globalId"):
+        if (content := headers.get(name := f"apicurio.{part}.{kind}")) is not None:
+            if len(content) != _LONG.size:
+                raise Poison.plain(f"the header {name} has {len(content)} bytes: expected {_LONG.size}")
+            number = _checked(_LONG.unpack(content)[0], part)
+            return (GlobalId(number) if kind == "globalId" else number), 0
+    data = _data(message, part)
+    if len(data) < HEAD.size:
+        raise Poison.plain(
+            f"the {part} has {len(data)} bytes, and no header apicurio.{part}.contentId or apicurio.{part}.globalId: "
+            f"expected the header, or a magic byte, 8 or 4 bytes of id, and {form}"
+        )
+    _check_magic(data, part)
+    size = _head_size(data)
+    number = _checked(int.from_bytes(data[1:size]), part)
+    return (GlobalId(number) if is_global else number), size
+
+
+def _head_size(data: bytes) -> int:
+    """Return the bytes before a content of Apicurio: the magic byte, and an id of eight bytes or four."""
+    is_long = len(data) >= _LONG_HEAD.size and data[1 : 1 + len(_SMALL)] == _SMALL
+    return _LONG_HEAD.size if is_long else HEAD.size
+
+
+def _message_name(message: Message, begin: int, part: str) -> tuple[str, int]:
+    """Return the name of a Protobuf message in Apicurio's framing, and where the message begins. Raise Poison.
+
+    The name is in a header, or in a message `Ref` with its length before the message. Serdes 3 write both.
+    """
+    data = _data(message, part)
+    name = dict(message.headers).get(f"apicurio.protobuf.type{'.key' if part == 'key' else ''}")
+    ref = _ref(data, begin)
+    if name is None and ref is None:
+        raise Poison.plain(f"the {part} has no name of its message, neither in a header nor after its schema id")
+    if ref is None or name not in (None, ref[0]):
+        return _text(name or b"", part), begin
+    return _text(ref[0], part), ref[1]
+
+
+def _ref(data: bytes, begin: int) -> tuple[bytes, int] | None:
+    """Return the name in a message `Ref` with its length before it, and the place after it; None for other bytes."""
+    try:
+        size, at = _unsigned(data, begin, "")
+        length, start = _unsigned(data, at + 1, "")
+    except Poison:
+        return None
+    end = start + length
+    is_ref = data[at : at + 1] == b"\x0a" and end == at + size and end <= len(data)
+    return (data[start:end], end) if is_ref else None
+
+
+def _text(name: bytes, part: str) -> str:
+    if len(name) > NAME_CHARACTERS or not name.isascii():
+        raise Poison.plain(f"the name of the {part}'s message has {len(name)} bytes, or is no name")
+    return name.decode()
+
+
+def _message_index(data: bytes, begin: int, part: str) -> tuple[tuple[int, ...], int]:
     """Return the index of a Protobuf message in its schema, and where the message begins. Raise Poison.
 
     The index has a number for each level of nested messages. A count of 0 stands for the first message.
     """
-    count, at = _varint(data, HEAD.size, part)
+    count, at = _varint(data, begin, part)
     if not count:
         return (0,), at
     if not 0 < count <= LEVELS:
@@ -47,9 +175,15 @@ def message_index(data: bytes, part: str) -> tuple[tuple[int, ...], int]:
 
 def _varint(data: bytes, at: int, part: str) -> tuple[int, int]:
     """Return a zigzag number, and the place after it."""
+    number, end = _unsigned(data, at, part)
+    return (number >> 1) ^ -(number & 1), end
+
+
+def _unsigned(data: bytes, at: int, part: str) -> tuple[int, int]:
+    """Return a number, and the place after it."""
     number = 0
     for shift, byte in enumerate(data[at : at + _VARINT_BYTES]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at + shift + 1
+            return number, at + shift + 1
     raise Poison.plain(f"the {part} has no message index after its schema id")

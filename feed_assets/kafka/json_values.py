@@ -17,7 +17,6 @@ from typing import Any, cast
 
 from feed_assets.core.message_words import with_article
 from feed_assets.core.topic_columns import decimal_digits, record_schema, spelled
-from feed_assets.kafka import avro
 from feed_assets.kafka.connect_json import payload_of
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
@@ -116,11 +115,8 @@ def object_of(data: bytes) -> Mapping[str, Any]:
 
 
 def value_of(data: bytes, part: str) -> Any:
-    """Return the JSON value of a message's key or value: of Kafka Connect the payload. Raise Poison if it is no JSON.
-
-    It may begin with the head of a registry's serializer of JSON: a NUL and four bytes of schema id.
-    """
-    return payload_of(parsed(data[avro.HEAD.size :] if data.startswith(b"\0") else data, part))
+    """Return the JSON value of a key or value: of Kafka Connect the payload. Raise Poison if it is no JSON."""
+    return payload_of(parsed(data, part))
 
 
 def parsed(data: bytes, part: str) -> Any:

@@ -1,18 +1,17 @@
-"""Keys of messages in the formats of Kafka's own serializers, and in JSON."""
+"""Keys of messages in the formats of Kafka's own serializers."""
 
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from feed_assets.kafka import json_values
 from feed_assets.kafka.registry_schemas import Poison
 
 _NO_UUID = "the key is not the text of a UUID"
 
 
 def key_of(data: bytes, form: str) -> Any:
-    """Return the value of a key in one of the formats of `PLAIN_KEYS`, or in JSON. Raise Poison if it is invalid."""
+    """Return the value of a key in one of the formats of `PLAIN_KEYS`. Raise Poison if it is invalid."""
     return _READERS[form](data)
 
 
@@ -51,5 +50,4 @@ _READERS: Mapping[str, Callable[[bytes], Any]] = {
     "int": _number(">i", "an int"),
     "long": _number(">q", "a long"),
     "uuid": _uuid,
-    "json": lambda data: json_values.value_of(data, "key"),
 }

@@ -45,16 +45,22 @@ _CONFLUENT: Mapping[str, str] = {
 """Files that Confluent's registry does not store, without the options that they define, which change no message."""
 
 
+MessageIndex = tuple[int, ...] | str
+"""A message type in a file: the index in the file and then in each message, or its name at the top level."""
+
+
 class ProtobufSchema:
     """A Protobuf schema as google's library reads it, without its options, defaults, services and extensions."""
 
     def __init__(self, pool: DescriptorPool, file: FileDescriptorProto, *, is_text: bool) -> None:
         self._pool, self._file, self._is_text = pool, file, is_text
-        self.messages: dict[Sequence[int], Any] = {}
+        self.messages: dict[MessageIndex, Any] = {}
         """Readers of messages, by their indexes. They are kept here, to be removed together with the schema."""
 
-    def message(self, indexes: Sequence[int]) -> Descriptor:
-        """Return the message type that an index in the file, and then in each message, names. Raise InvalidSchema."""
+    def message(self, indexes: MessageIndex) -> Descriptor:
+        """Return the message type that an index names. Raise InvalidSchema if it names none, or several."""
+        if isinstance(indexes, str):
+            indexes = self._place_of(indexes)
         name, types = f".{self._file.package}".rstrip("."), self._file.message_type
         for index in indexes:
             messages = self._at(types, index)
@@ -63,6 +69,12 @@ class ProtobufSchema:
                 raise InvalidSchema(f"it has {'several messages' if messages else 'no message'} with the index {place}")
             name, types = f"{name}.{messages[0].name}", messages[0].nested_type
         return self._pool.FindMessageTypeByName(name.removeprefix("."))
+
+    def _place_of(self, name: str) -> tuple[int]:
+        names = [each.name for each in self._file.message_type]
+        if name not in names:
+            raise InvalidSchema("it has no message at its top level with the name that the value or key has")
+        return (names.index(name),)
 
     def only_message(self) -> Descriptor:
         """Return the message type of a schema with one at its top level. Raise InvalidSchema for several or none."""

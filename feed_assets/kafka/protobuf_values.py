@@ -7,9 +7,11 @@ from typing import Any
 from google.protobuf.message_factory import GetMessageClass
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
-from feed_assets.kafka import avro, framing
+from feed_assets.kafka import avro
+from feed_assets.kafka.framing import Framed
 from feed_assets.kafka.json_values import subject_of
 from feed_assets.kafka.protobuf_messages import TypeReaders
+from feed_assets.kafka.protobuf_schemas import MessageIndex
 from feed_assets.kafka.registry_schemas import MOST_CHARACTERS, Poison, Schemas
 from feed_assets.kafka.schema_limits import MOST_COLUMNS, InvalidSchema, check_most
 
@@ -63,18 +65,16 @@ class ProtobufType:
         return self._readers.read(message)
 
 
-def protobuf_fields(data: bytes, part: str, schemas: Schemas) -> tuple[ProtobufType, Mapping[str, Any]]:
+def protobuf_fields(framed: Framed, part: str, schemas: Schemas) -> tuple[ProtobufType, Mapping[str, Any]]:
     """Return the type and the fields of a key or value.
 
     Raise Poison if it is not a valid message, and KafkaUnavailable if the registry does not answer.
     """
-    schema_id = framing.schema_id(data, part, "Protobuf")
-    index, begin = framing.message_index(data, part)
-    kind = _type(schema_id, index, schemas)
-    return kind, kind.fields(data[begin:], part, f"schema {schema_id}")
+    kind = _type(framed.schema_id, framed.message, schemas)
+    return kind, kind.fields(framed.content, part, f"schema {framed.schema_id}")
 
 
-def _type(schema_id: int, index: tuple[int, ...], schemas: Schemas) -> ProtobufType:
+def _type(schema_id: int, index: MessageIndex, schemas: Schemas) -> ProtobufType:
     kinds = schemas.protobuf(schema_id).messages
     if index not in kinds:
         if len(kinds) >= _MOST_MESSAGES:
@@ -85,7 +85,7 @@ def _type(schema_id: int, index: tuple[int, ...], schemas: Schemas) -> ProtobufT
     return kind
 
 
-def _read_type(schema_id: int, index: tuple[int, ...], schemas: Schemas) -> ProtobufType | Poison:
+def _read_type(schema_id: int, index: MessageIndex, schemas: Schemas) -> ProtobufType | Poison:
     """Return the type of messages with an index, or the error for it, so that it is found only once."""
     try:
         return ProtobufType(schemas.protobuf(schema_id).message(index))

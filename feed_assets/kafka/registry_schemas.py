@@ -14,6 +14,7 @@ from feed_assets.core.message_words import excerpt
 from feed_assets.core.secrets import masked
 from feed_assets.core.topic_columns import record_schema
 from feed_assets.kafka import avro, protobuf_schemas
+from feed_assets.kafka.foreign_schemas import ForeignSchemas, GlobalId, UnknownSchema, subject_of_copy
 from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.protobuf_schemas import ProtobufSchema, is_built_in
 from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
@@ -45,6 +46,8 @@ T = TypeVar("T")
 _AVRO, _JSON, _PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 """The registry's names of forms of schemas."""
 
+_Id = int | GlobalId
+
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
 
@@ -73,27 +76,25 @@ class RegistryFails(KafkaUnavailable):
     """An error for a registry that answers, but fails to register one schema."""
 
 
-class _Unknown(Exception):
-    """An error for a schema that the registry does not have."""
-
-
 class Schemas:
     """Parsed schemas by id. An unusable schema is requested again only after some seconds, not for each message."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._client = SchemaRegistryClient({"url": url, "timeout": _SECONDS, "max.retries": 1})
-        self._known: dict[tuple[int, str], tuple[Any, int]] = {}
+        self._foreign = ForeignSchemas(url)
+        self._known: dict[tuple[_Id, str], tuple[Any, int]] = {}
         """Schemas with their length, by id and form. The schema that was used last is at the end."""
         self._length = 0
         self.lookups = 0
         """The number of ids that were requested so far, and of schemas that were registered."""
-        self._refused: dict[tuple[int, str], tuple[float, str]] = {}
+        self._refused: dict[tuple[_Id, str], tuple[float, str]] = {}
         """Times and reasons of refused schemas, by id and by the form that was expected."""
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+        self._foreign.close()
 
     def get(self, schema_id: int) -> avro.Schema:
         """Return the parsed schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
@@ -111,12 +112,16 @@ class Schemas:
         self._check_refused(schema_id, _JSON)
         return self._fetched(schema_id, _columns_of, _JSON)
 
-    def _check_refused(self, schema_id: int, form: str) -> None:
+    def copied(self, schema_id: GlobalId, form: str) -> int:
+        """Register a copy of a schema with a foreign id, and return the copy's id. Raise as `get` and `register` do."""
+        return self._kept(schema_id, self._copy, form)
+
+    def _check_refused(self, schema_id: _Id, form: str) -> None:
         since, reason = self._refused.get((schema_id, form), (-_REFUSED_SECONDS, ""))
         if monotonic() < since + _REFUSED_SECONDS:
             raise Poison.plain(reason)
 
-    def _kept(self, schema_id: int, parse: Callable[[Schema], tuple[T, int]], form: str) -> T:
+    def _kept(self, schema_id: _Id, parse: Callable[[Schema], tuple[T, int]], form: str) -> T:
         """Return a schema, and keep it. If the limit is exceeded, remove the least recently used schemas."""
         place = schema_id, form
         if place not in self._known:
@@ -141,10 +146,13 @@ class Schemas:
         Raise SchemaRefused if only this subject is refused, for example because somebody has registered another schema
         under it; RegistryFails if it answers with an error of its own; else KafkaUnavailable.
         """
+        return self._register(subject, Schema(json.dumps(schema), _AVRO))
+
+    def _register(self, subject: str, schema: Schema) -> int:
         self.lookups += 1
         with self._translated(f"register {subject}"):
             try:
-                return self._registered(subject, Schema(json.dumps(schema), _AVRO))
+                return self._registered(subject, schema)
             except SchemaRegistryError as error:
                 if error.http_status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
                     failed = self._unavailable(f"register {subject}", error)
@@ -182,12 +190,13 @@ class Schemas:
             raise InvalidName(f"its key schema, {subject} in the registry, is no record: declare `key`")
         return tuple(each["name"] for each in fields["fields"])
 
-    def _fetched(self, schema_id: int, parse: Callable[[Schema], T], form: str) -> T:
+    def _fetched(self, schema_id: _Id, parse: Callable[[Schema], T], form: str) -> T:
         self.lookups += 1
         try:
             with self._translated(f"look up schema {schema_id}"):
-                return parse(self._client.get_schema(schema_id))
-        except _Unknown:
+                is_own = isinstance(schema_id, int)
+                return parse(self._client.get_schema(schema_id) if is_own else self._foreign.get(schema_id, form))
+        except UnknownSchema:
             reason = f"the registry has no schema {schema_id}"
         except InvalidSchema as error:
             reason = f"schema {schema_id} cannot be read: {error}"
@@ -198,6 +207,17 @@ class Schemas:
             del self._refused[next(iter(self._refused))]
         self._refused[schema_id, form] = monotonic(), reason
         raise Poison.plain(reason)
+
+    def _copy(self, schema: Schema) -> tuple[int, int]:
+        """Register a schema under a subject of its own. Raise InvalidSchema if the registry takes it for invalid."""
+        check_most(len(schema.schema_str or ""), MOST_CHARACTERS, "characters")
+        try:
+            return self._register(subject := subject_of_copy(schema), schema), len(subject)
+        except SchemaRefused as error:
+            cause = error.__cause__
+            if isinstance(cause, SchemaRegistryError) and cause.http_status_code != HTTPStatus.FORBIDDEN:
+                raise InvalidSchema(f"the registry refuses a copy: {excerpt(str(cause))}") from error
+            raise
 
     def _parsed(self, schema: Schema) -> tuple[avro.Schema, int]:
         """Return a schema, and the length of its text, including the texts of referenced schemas."""
@@ -249,11 +269,11 @@ class Schemas:
     def _translated(self, action: str) -> Generator[None]:
         try:
             yield
-        except (InvalidSchema, SchemaRefused, RegistryFails):
+        except (InvalidSchema, UnknownSchema, SchemaRefused, KafkaUnavailable):
             raise
         except Exception as error:  # The HTTP library, and so the error, depends on the client's version.
             if isinstance(error, SchemaRegistryError) and error.error_code == _NOT_FOUND:
-                raise _Unknown from error
+                raise UnknownSchema from error
             raise self._unavailable(action, error) from error
 
     def _unavailable(self, action: str, error: Exception) -> KafkaUnavailable:

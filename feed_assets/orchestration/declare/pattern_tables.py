@@ -12,7 +12,7 @@ from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topic_patterns import TopicPattern, check_collisions, check_pattern
-from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Mask, Topic, ValueFormat
+from feed_assets.core.topics import ChunkFormat, Conflicts, Framing, KeyFormat, Mask, Topic, ValueFormat
 from feed_assets.core.typed import typed
 from feed_assets.home import say
 from feed_assets.orchestration.declare.declarations import KEY, Asset, EventTable, LoadedTopic, declaration_of
@@ -42,6 +42,7 @@ def kafka_topics(
     values: ValueFormat = "avro",
     schema: str | None = None,
     keys: KeyFormat = "avro",
+    framing: Framing = "confluent",
     mask: Mapping[str, Mask] | None = None,
     format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
@@ -78,6 +79,7 @@ def kafka_topics(
             which needs `schema`.
         schema: The columns of values in JSON, in Spark's DDL.
         keys: The format of keys. Formats other than `avro` and `protobuf` need `key`.
+        framing: How keys and values with a schema name it, as in `kafka_topic`.
         mask: Columns that no chunk has in plain text. A name that ends with `?`, such as `email?`, is a column that
             schemas may lack. A topic whose schema lacks another masked column has only dead letters.
         format: The file format of chunks: `csv` or `parquet`.
@@ -114,6 +116,7 @@ def kafka_topics(
         "operation": operation,
         "values": values,
         "keys": keys,
+        "framing": framing,
         "format": format,
         "gzip": gzip,
         "conflicts": conflicts,

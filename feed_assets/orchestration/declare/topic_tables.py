@@ -18,6 +18,7 @@ from feed_assets.core.topics import (
     TOPIC_NAME,
     ChunkFormat,
     Conflicts,
+    Framing,
     KeyFormat,
     Mask,
     Topic,
@@ -44,6 +45,7 @@ def kafka_topic(
     values: ValueFormat = "avro",
     schema: str | None = None,
     keys: KeyFormat = "avro",
+    framing: Framing = "confluent",
     mask: Mapping[str, Mask] | None = None,
     format: ChunkFormat = "csv",  # noqa: A002
     gzip: bool = False,
@@ -76,6 +78,8 @@ def kafka_topic(
             with a value of another type, becomes a dead letter.
         keys: The format of keys: `avro` or `protobuf`, one of Kafka's own serializers (`string`, `int`, `long`,
             `uuid`), or `json`.
+        framing: How keys and values with a schema name it: `confluent`, or `apicurio_content_id` or
+            `apicurio_global_id` for the serializers of Apicurio, by the id that they write.
         mask: Columns that no chunk has in plain text, such as `{"email": "hash", "iban": "last4", "birth": "null"}`.
             `hash` is an HMAC-SHA-256 with `FEED_ASSETS_MASK_KEY`, so equal values stay equal. `last4` keeps the last
             four characters. Both make the column a text. A message whose schema lacks a column becomes a dead letter,
@@ -121,6 +125,7 @@ def kafka_topic(
         values=values,
         columns=schema,
         keys=keys,
+        framing=framing,
         mask=mask or {},
         format=format,
         gzip=gzip,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.topics import ChunkFormat, Conflicts, KeyFormat, Mask, ValueFormat, history_of
+from feed_assets.core.topics import ChunkFormat, Conflicts, Framing, KeyFormat, Mask, ValueFormat, history_of
 from feed_assets.orchestration.declare.pattern_tables import kafka_topics
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.orchestration.declare.warehouse_tables import tables_of, warehouse_table
@@ -27,6 +27,7 @@ class _TopicOptions(BaseModel):
     values: ValueFormat = "avro"
     columns: str | None = Field(None, alias="schema")
     keys: KeyFormat = "avro"
+    framing: Framing = "confluent"
     mask: dict[str, Mask] = Field(default_factory=dict[str, Mask])
     format: ChunkFormat = "csv"
     gzip: bool = False

@@ -1,0 +1,132 @@
+"""Framings of keys and values: the schema that they name, and where their content begins."""
+
+from struct import pack
+
+import pytest
+
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import framing
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.foreign_schemas import GlobalId
+from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.registry_schemas import Poison
+from feed_assets_tests.support.each_case import each_case
+
+CONTENT, GLOBAL = "apicurio_content_id", "apicurio_global_id"
+HEADER, KIND = "apicurio.value.contentId", "apicurio.value.globalId"
+REF = b"\x07\x0a\x05Click"
+TYPE = ("apicurio.protobuf.type", b"Click")
+
+
+class Copies:
+    """Schemas that note which foreign ids are copied. A copy has a great id."""
+
+    def __init__(self):
+        self.copied_ids = []
+
+    def copied(self, schema_id, form):
+        self.copied_ids.append((schema_id, form))
+        return 1_000
+
+
+def found(declared, form, value, headers=()):
+    """Return the foreign ids that are copied, the schema's id, the content and the message's name."""
+    schemas, message = Copies(), Message(0, None, value, [*headers])
+    framed = framing.framed(message, "value", form, framing=declared, schemas=schemas)  # type: ignore[arg-type]
+    return schemas.copied_ids, framed.schema_id, framed.content, framed.message
+
+
+COPY = [(GlobalId(7), "AVRO")], 1_000, b"x", ()
+OWN = [], 7, b"x", ()
+LONG, SHORT = pack(">Bq", 0, 7) + b"x", pack(">BI", 0, 7) + b"x"
+SEVEN = pack(">q", 7)
+
+
+@each_case(
+    ("declared", "value", "headers", "expected"),
+    [
+        ("confluent", SHORT, [(KIND, SEVEN)], OWN),
+        (CONTENT, LONG, [], OWN),
+        (CONTENT, SHORT, [], OWN),
+        (GLOBAL, LONG, [], COPY),
+        (GLOBAL, SHORT, [], COPY),
+        (CONTENT, b"x", [(KIND, SEVEN)], COPY),
+        (GLOBAL, b"x", [(HEADER, SEVEN)], OWN),
+        (GLOBAL, b"x", [(KIND, pack(">q", 9)), (HEADER, b"?"), (HEADER, SEVEN)], OWN),
+        (GLOBAL, LONG, [(HEADER, SEVEN)], ([], 7, LONG, ())),
+        (GLOBAL, LONG, [("apicurio.key.contentId", SEVEN)], COPY),
+        (
+            CONTENT,
+            pack(">BI", 0, 2**31 - 1) + b"x",
+            [("apicurio.value.encoding", b"BINARY")],
+            ([], 2**31 - 1, b"x", ()),
+        ),
+    ],
+)
+def test_a_framing_names_a_schema(declared, value, headers, expected):
+    assert found(declared, "Avro", value, headers) == expected
+
+
+@each_case(
+    ("value", "headers", "expected"),
+    [
+        (LONG[:-1] + REF + b"x", [], ("Click", b"x")),
+        (b"x", [(HEADER, SEVEN), TYPE], ("Click", b"x")),
+        (REF + b"x", [(HEADER, SEVEN), TYPE], ("Click", b"x")),
+        (REF + b"x", [(HEADER, SEVEN), (TYPE[0], b"Other")], ("Other", REF + b"x")),
+        (REF + b"x", [(HEADER, SEVEN), (f"{TYPE[0]}.key", b"Other")], ("Click", b"x")),
+        (b"\xae\x02\x0a\xab\x02" + b"n" * 299, [(HEADER, SEVEN)], ("n" * 299, b"")),
+    ],
+)
+def test_apicurio_names_a_message_of_protobuf(value, headers, expected):
+    _, _, content, name = found(CONTENT, "Protobuf", value, headers)
+    assert (name, content) == expected
+
+
+@each_case(
+    ("form", "value", "headers", "reason"),
+    [
+        ("Avro", b"", [], "the value has 0 bytes, and no header apicurio.value.contentId or apicurio.value.globalId"),
+        ("Avro", b"\0\0\0\0", [], "the value has 4 bytes, and no header"),
+        ("Avro", b"\1" + LONG, [], "the value begins with byte 1: expected the magic byte 0"),
+        ("Avro", pack(">BI", 0, 2**31), [], "the value has the schema id 2147483648: expected at most 2147483647"),
+        ("Avro", LONG, [(KIND, b"\0\0\0\7")], f"the header {KIND} has 4 bytes: expected 8"),
+        ("Avro", LONG, [(HEADER, pack(">q", -1))], "the value has the schema id -1: expected at most 2147483647"),
+        ("Avro", LONG, [(HEADER, pack(">q", 2**40))], "the value has the schema id 1099511627776: expected at most"),
+        ("Avro", LONG, [("apicurio.value.encoding", b"JSON")], "the value is Avro in its encoding as JSON"),
+        ("Protobuf", SHORT, [], "the value has no name of its message, neither in a header nor after its schema id"),
+        ("Protobuf", SHORT[:-1] + REF[:-1], [], "the value has no name of its message"),
+        ("Protobuf", SHORT[:-1] + b"\x08" + REF[1:] + b"x", [], "the value has no name of its message"),
+        ("Protobuf", SHORT[:-1] + b"\xff" * 9, [], "the value has no name of its message"),
+        ("Protobuf", SHORT, [(TYPE[0], b"n" * 1_025)], "the name of the value's message has 1025 bytes, or is no name"),
+        ("Protobuf", SHORT, [(TYPE[0], b"\xff")], "the name of the value's message has 1 bytes, or is no name"),
+    ],
+)
+def test_hostile_bytes_and_headers_have_a_reason(form, value, headers, reason):
+    with pytest.raises(Poison) as raised:
+        found(CONTENT, form, value, headers)
+    assert str(raised.value).startswith(reason)
+    assert "2147483648" not in raised.value.public
+    assert "n" * 10 not in raised.value.public
+
+
+@each_case(
+    ("declared", "value"),
+    [
+        *((declared, b'{"id": "a"}') for declared in ("confluent", CONTENT, GLOBAL)),
+        *((declared, SHORT[:-1] + b'{"id": "a"}') for declared in ("confluent", CONTENT, GLOBAL)),
+        *((declared, LONG[:-1] + b'{"id": "a"}') for declared in (CONTENT, GLOBAL)),
+    ],
+)
+def test_json_with_declared_columns_may_have_a_head(declared, value):
+    message = Message(0, value, value)
+    assert framing.without_head(message, "value", declared) == b'{"id": "a"}'
+    assert framing.without_head(message, "key", declared) == b'{"id": "a"}'
+
+
+def test_a_masked_topic_quotes_nothing_of_a_header():
+    topic = Topic(key=("id",), mask={"id": "hash"}, framing=CONTENT)
+    decoder = Decoder(topic, Copies(), b"key")  # type: ignore[arg-type]
+    letter = decoder(Message(0, None, b"x", [(HEADER, b"\x7fsecret!")]))
+    assert isinstance(letter, DeadLetter)
+    assert letter.reason == "the value has the schema id of another number: expected at most 2147483647"
