@@ -24,8 +24,8 @@ ValueFormat = Literal["avro", "json", "json_schema", "protobuf"]
 KeyFormat = Literal["avro", "protobuf", "string", "int", "long", "uuid", "json"]
 """Formats of keys. `string`, `int`, `long` and `uuid` are those of Kafka's own serializers."""
 
-Framing = Literal["confluent", "apicurio_content_id", "apicurio_global_id"]
-"""Forms in which a key or value names its schema: the wire format of Confluent, or of Apicurio with one of its ids."""
+Framing = Literal["confluent", "apicurio_content_id", "apicurio_global_id", "glue"]
+"""Forms in which a key or value names its schema: of Confluent, of Apicurio with one of its ids, of AWS Glue."""
 
 PLAIN_KEYS = frozenset({"string", "int", "long", "uuid"})
 """Formats of keys that are a single value without a schema."""

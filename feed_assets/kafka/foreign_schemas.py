@@ -1,14 +1,15 @@
-"""Schemas that messages name by ids which the registry's own API does not have: the global ids of Apicurio.
+"""Schemas that messages name by foreign ids: global ids of Apicurio, and versions of AWS Glue.
 
 Source: "Registry serdes" of Apicurio's documentation. Version 2 of its API is in its releases 2 and 3.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, cast
+from uuid import UUID
 
 import requests
 from confluent_kafka.schema_registry import Schema, SchemaReference
@@ -16,16 +17,13 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.core.http_sessions import listing_session
 from feed_assets.core.secrets import masked
-from feed_assets.kafka.schema_limits import REQUESTS, InvalidSchema, check_most
+from feed_assets.kafka.glue_schemas import GlueSchemas
+from feed_assets.kafka.schema_limits import REQUESTS, InvalidSchema, UnknownSchema, check_most
 
 _SECONDS = 10
 
 _DEFAULT_GROUP = (None, "", "default")
 """Names of Apicurio's group whose artifacts are the registry's subjects."""
-
-
-class UnknownSchema(Exception):
-    """An error for a schema that the registry does not have."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +44,36 @@ def subject_of_copy(schema: Schema) -> str:
     return f"feed_assets-schemas-{sha256(content.encode()).hexdigest()[:32]}"
 
 
+ForeignId = GlobalId | UUID
+"""An id that the registry's own API does not have. A UUID is that of a version in AWS Glue."""
+
+
 class ForeignSchemas:
     """Reader of schemas by foreign ids. `url` is the URL of the registry."""
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._glue = GlueSchemas()
         self._session: requests.Session | None = None
 
     def close(self) -> None:
         """Close the connections."""
+        self._glue.close()
         if self._session is not None:
             self._session.close()
             self._session = None
 
-    def get(self, schema_id: GlobalId, form: str) -> Schema:
-        """Return a schema, with the references that it has in the registry. `form` is the one that the topic declares.
+    def versions(self, schema_id: ForeignId, form: str) -> Iterator[Schema]:
+        """Yield a schema, and before it the versions of Glue that precede it. `form` is the one that a topic declares.
 
         Raise UnknownSchema, InvalidSchema, KafkaUnavailable, or any error of the connection.
         """
+        return self._glue.versions(schema_id, form) if isinstance(schema_id, UUID) else self._global(schema_id, form)
+
+    def _global(self, schema_id: GlobalId, form: str) -> Iterator[Schema]:
         path = f"ids/globalIds/{schema_id.number}"
         text, references = self._answer(path), self._answer(f"{path}/references")
-        return Schema(text.decode(errors="replace"), form, [_reference(each) for each in _listed(references)])
+        yield Schema(text.decode(errors="replace"), form, [_reference(each) for each in _listed(references)])
 
     def _answer(self, path: str) -> bytes:
         base, count = re.subn("/apis/ccompat/.*", "/apis/registry/v2", self._url, flags=re.DOTALL)

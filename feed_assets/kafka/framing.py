@@ -2,11 +2,15 @@
 
 Sources: "Wire format" of Confluent's Schema Registry: the magic byte 0 and four bytes of schema id, then for Protobuf
 the message's index. The handlers of ids and headers and the Protobuf serializers of Apicurio's serdes 2 and 3: the
-magic byte 0 and eight or four bytes of an id, or a header with eight bytes, then for Protobuf the message's name.
+magic byte 0 and eight or four bytes of an id, or a header with eight bytes, then for Protobuf the message's name. The
+AWS Glue Schema Registry Library: the version 3, a byte that names a compression, and the UUID of the schema's version;
+what follows may be compressed, and begins for Protobuf with the message's number.
 """
 
 import struct
+import zlib
 from typing import NamedTuple
+from uuid import UUID
 
 from feed_assets.core.topics import Framing
 from feed_assets.kafka.avro import HEAD
@@ -22,6 +26,12 @@ _LONG = struct.Struct(">q")
 _LONG_HEAD = struct.Struct(">Bq")
 _SMALL = bytes(4)
 """The first half of an id of eight bytes. Apicurio counts its ids from 1, so an id of four bytes has another one."""
+
+
+_GLUE = struct.Struct(">BB16s")
+_GLUE_VERSION, _PLAIN, _ZLIB = 3, 0, 5
+MOST_UNPACKED = 16 << 20
+"""The most bytes of a compressed key or value after it is unpacked. Zlib may pack a thousand zeros into a byte."""
 
 
 class Framed(NamedTuple):
@@ -49,6 +59,10 @@ def framed(message: Message, part: str, form: str, *, framing: Framing, schemas:
         schema, begin = schema_id(data, part, form), HEAD.size
         index, begin = _message_index(data, begin, part) if form == "Protobuf" else ((), begin)
         return Framed(schema, data, begin, index)
+    if framing == "glue":
+        version, data, begin = _glue(data, part, form)
+        index, begin = _unsigned(data, begin, part) if form == "Protobuf" else ((), begin)
+        return Framed(schemas.copied(version, form.upper()), data, begin, index)
     schema, begin = _apicurio_id(message, part, form, is_global=framing == "apicurio_global_id")
     index, begin = _message_name(message, begin, part) if form == "Protobuf" else ((), begin)
     number = schema if isinstance(schema, int) else schemas.copied(schema, form.upper())
@@ -67,7 +81,10 @@ def schema_id(data: bytes, part: str, form: str) -> int:
 def without_head(message: Message, part: str, framing: Framing) -> bytes:
     """Return a key or value in JSON, without the head that a serializer may have written. JSON begins with no NUL."""
     data = _data(message, part)
-    if not data.startswith(b"\0"):
+    if framing == "glue" and data[:1] == bytes([_GLUE_VERSION]):
+        _, data, begin = _glue(data, part, "JSON")
+        return data[begin:]
+    if framing == "glue" or not data.startswith(b"\0"):
         return data
     return data[HEAD.size if framing == "confluent" else _head_size(data) :]
 
@@ -117,6 +134,36 @@ def _head_size(data: bytes) -> int:
     """Return the bytes before a content of Apicurio: the magic byte, and an id of eight bytes or four."""
     is_long = len(data) >= _LONG_HEAD.size and data[1 : 1 + len(_SMALL)] == _SMALL
     return _LONG_HEAD.size if is_long else HEAD.size
+
+
+def _glue(data: bytes, part: str, form: str) -> tuple[UUID, bytes, int]:
+    """Return the UUID before a key or value, the bytes that have the content, not compressed, and where it begins."""
+    if len(data) < _GLUE.size:
+        raise Poison.plain(
+            f"the {part} has {len(data)} bytes: expected the version {_GLUE_VERSION}, a compression, 16 bytes of a "
+            f"UUID, and {form}"
+        )
+    version, compression, number = _GLUE.unpack_from(data)
+    if version != _GLUE_VERSION or compression not in (_PLAIN, _ZLIB):
+        expected = f"expected {_GLUE_VERSION}, and {_PLAIN} or {_ZLIB} for a compression"
+        public = f"the {part} does not begin with the bytes of AWS Glue: {expected}"
+        raise Poison(f"the {part} begins with the bytes {version} and {compression}: {expected}", public)
+    if compression == _PLAIN:
+        return UUID(bytes=number), data, _GLUE.size
+    return UUID(bytes=number), _unpacked(data[_GLUE.size :], part), 0
+
+
+def _unpacked(data: bytes, part: str) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(data, MOST_UNPACKED + 1)
+    except zlib.error as error:
+        raise Poison.plain(f"the {part} says that it is compressed by zlib, and is not") from error
+    if len(content) > MOST_UNPACKED:
+        raise Poison.plain(f"the {part} unpacks to more than {MOST_UNPACKED:,} bytes: expected at most that")
+    if not unpacking.eof or unpacking.unused_data:
+        raise Poison.plain(f"the {part} has less or more bytes than its zlib says")
+    return content
 
 
 def _message_name(message: Message, begin: int, part: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Schemas in Protobuf: the text of a registry with the texts that it imports, and the messages that it defines."""
 
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -45,8 +45,11 @@ _CONFLUENT: Mapping[str, str] = {
 """Files that Confluent's registry does not store, without the options that they define, which change no message."""
 
 
-MessageIndex = tuple[int, ...] | str
-"""A message type in a file: the index in the file and then in each message, or its name at the top level."""
+MessageIndex = tuple[int, ...] | str | int
+"""A message type in a file: the index in the file and then in each message, its name at the top level, or its number.
+
+AWS Glue numbers all messages of a file, also those for the entries of maps, in the order of their names.
+"""
 
 
 class ProtobufSchema:
@@ -59,6 +62,8 @@ class ProtobufSchema:
 
     def message(self, indexes: MessageIndex) -> Descriptor:
         """Return the message type that an index names. Raise InvalidSchema if it names none, or several."""
+        if isinstance(indexes, int):
+            return self._numbered(indexes)
         if isinstance(indexes, str):
             indexes = self._place_of(indexes)
         name, types = f".{self._file.package}".rstrip("."), self._file.message_type
@@ -75,6 +80,13 @@ class ProtobufSchema:
         if name not in names:
             raise InvalidSchema("it has no message at its top level with the name that the value or key has")
         return (names.index(name),)
+
+    def _numbered(self, number: int) -> Descriptor:
+        names = sorted(_names(self._file, self._file.package))
+        descriptor = self._pool.FindMessageTypeByName(names[number]) if number < len(names) else None
+        if descriptor is None or descriptor.GetOptions().map_entry:
+            raise InvalidSchema(f"it has no message with the number {number}")
+        return descriptor
 
     def only_message(self) -> Descriptor:
         """Return the message type of a schema with one at its top level. Raise InvalidSchema for several or none."""
@@ -160,6 +172,13 @@ def _copied(part: Any, begin: int = 0, scopes: int = 1) -> int:
 
 def _messages(part: Any) -> Any:
     return part.message_type if isinstance(part, FileDescriptorProto) else part.nested_type
+
+
+def _names(part: Any, scope: str) -> Iterator[str]:
+    """Yield the full names of messages in a file or message."""
+    for each in _messages(part):
+        yield (name := f"{scope}.{each.name}".lstrip("."))
+        yield from _names(each, name)
 
 
 def _add_built_in(pool: DescriptorPool, name: str, added: set[str]) -> None:

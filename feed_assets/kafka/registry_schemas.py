@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
@@ -14,10 +15,11 @@ from feed_assets.core.message_words import excerpt
 from feed_assets.core.secrets import masked
 from feed_assets.core.topic_columns import record_schema
 from feed_assets.kafka import avro, protobuf_schemas
-from feed_assets.kafka.foreign_schemas import ForeignSchemas, GlobalId, UnknownSchema, subject_of_copy
+from feed_assets.kafka.foreign_schemas import ForeignId, ForeignSchemas, subject_of_copy
 from feed_assets.kafka.json_schemas import columns_of
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.protobuf_schemas import ProtobufSchema, is_built_in
-from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
+from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, UnknownSchema, check_most
 
 _SECONDS = 10
 _REFUSED_SECONDS = 10.0
@@ -46,26 +48,10 @@ T = TypeVar("T")
 _AVRO, _JSON, _PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 """The registry's names of forms of schemas."""
 
-_Id = int | GlobalId
+_Id = int | ForeignId
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
-
-
-class Poison(Exception):
-    """An error for a message that is not a valid record. Its text is the reason.
-
-    The text may quote the message. `public` is the reason for topics with masked columns, and quotes nothing of it.
-    """
-
-    def __init__(self, reason: str, public: str = "the reason is withheld: it may quote a masked column") -> None:
-        super().__init__(reason)
-        self.public = public
-
-    @classmethod
-    def plain(cls, reason: str) -> "Poison":
-        """Return an error whose text quotes nothing of a message but sizes and schema ids."""
-        return cls(reason, reason)
 
 
 _LARGER = 4
@@ -98,11 +84,11 @@ class Schemas:
 
     def get(self, schema_id: int) -> avro.Schema:
         """Return the parsed schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
-        return self._kept(schema_id, self._parsed, _AVRO)
+        return self._kept(schema_id, lambda: self._parsed(self._client.get_schema(schema_id)), _AVRO)
 
     def protobuf(self, schema_id: int) -> ProtobufSchema:
         """Return the Protobuf schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
-        return self._kept(schema_id, self._parsed_protobuf, _PROTOBUF)
+        return self._kept(schema_id, lambda: self._parsed_protobuf(self._client.get_schema(schema_id)), _PROTOBUF)
 
     def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
         """Return the columns of a JSON Schema, by its id, which is requested each time.
@@ -110,23 +96,23 @@ class Schemas:
         Raise Poison if it is unusable, and KafkaUnavailable.
         """
         self._check_refused(schema_id, _JSON)
-        return self._fetched(schema_id, _columns_of, _JSON)
+        return self._fetched(schema_id, lambda: _columns_of(self._client.get_schema(schema_id)), _JSON)
 
-    def copied(self, schema_id: GlobalId, form: str) -> int:
+    def copied(self, schema_id: ForeignId, form: str) -> int:
         """Register a copy of a schema with a foreign id, and return the copy's id. Raise as `get` and `register` do."""
-        return self._kept(schema_id, self._copy, form)
+        return self._kept(schema_id, lambda: self._copy(schema_id, form), form)
 
     def _check_refused(self, schema_id: _Id, form: str) -> None:
         since, reason = self._refused.get((schema_id, form), (-_REFUSED_SECONDS, ""))
         if monotonic() < since + _REFUSED_SECONDS:
-            raise Poison.plain(reason)
+            raise _poison(schema_id, reason)
 
-    def _kept(self, schema_id: _Id, parse: Callable[[Schema], tuple[T, int]], form: str) -> T:
+    def _kept(self, schema_id: _Id, read: Callable[[], tuple[T, int]], form: str) -> T:
         """Return a schema, and keep it. If the limit is exceeded, remove the least recently used schemas."""
         place = schema_id, form
         if place not in self._known:
             self._check_refused(schema_id, form)
-            self._known[place] = self._fetched(schema_id, parse, form)
+            self._known[place] = self._fetched(schema_id, read, form)
             self._length += self._known[place][1]
             while self._length > _KNOWN_CHARACTERS and len(self._known) > 1:
                 _, length = self._known.pop(next(iter(self._known)))
@@ -190,12 +176,11 @@ class Schemas:
             raise InvalidName(f"its key schema, {subject} in the registry, is no record: declare `key`")
         return tuple(each["name"] for each in fields["fields"])
 
-    def _fetched(self, schema_id: _Id, parse: Callable[[Schema], T], form: str) -> T:
+    def _fetched(self, schema_id: _Id, read: Callable[[], T], form: str) -> T:
         self.lookups += 1
         try:
             with self._translated(f"look up schema {schema_id}"):
-                is_own = isinstance(schema_id, int)
-                return parse(self._client.get_schema(schema_id) if is_own else self._foreign.get(schema_id, form))
+                return read()
         except UnknownSchema:
             reason = f"the registry has no schema {schema_id}"
         except InvalidSchema as error:
@@ -206,9 +191,17 @@ class Schemas:
         if len(self._refused) >= _REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
         self._refused[schema_id, form] = monotonic(), reason
-        raise Poison.plain(reason)
+        raise _poison(schema_id, reason)
 
-    def _copy(self, schema: Schema) -> tuple[int, int]:
+    def _copy(self, schema_id: ForeignId, form: str) -> tuple[int, int]:
+        """Register a schema, after the versions before it. Of those, leave out what the registry does not take."""
+        *earlier, schema = self._foreign.versions(schema_id, form)
+        for each in earlier:
+            with suppress(InvalidSchema, RegistryFails):
+                self._registered_copy(each)
+        return self._registered_copy(schema)
+
+    def _registered_copy(self, schema: Schema) -> tuple[int, int]:
         """Register a schema under a subject of its own. Raise InvalidSchema if the registry takes it for invalid."""
         check_most(len(schema.schema_str or ""), MOST_CHARACTERS, "characters")
         try:
@@ -281,6 +274,11 @@ class Schemas:
         return KafkaUnavailable(
             f"cannot {action} at {masked(self._url)}: {message}. Check the URL, and that the registry answers."
         )
+
+
+def _poison(schema_id: _Id, reason: str) -> Poison:
+    """Return the error for an unusable schema. Its public reason has no UUID, which may be bytes of a message."""
+    return Poison(reason, reason.replace(str(schema_id), "of a UUID") if isinstance(schema_id, UUID) else reason)
 
 
 def _length(schema: Schema, texts: Iterable[tuple[str, str]]) -> int:

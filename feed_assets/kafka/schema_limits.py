@@ -46,6 +46,10 @@ class InvalidSchema(ValueError):
     """An error for a text that is not a valid Avro schema, or exceeds a limit."""
 
 
+class UnknownSchema(Exception):
+    """An error for a schema that the registry does not have."""
+
+
 def loaded(text: str) -> Any:
     """Return the parsed JSON of a schema. Raise InvalidSchema if it is too long or too deep, ValueError if not JSON.
 

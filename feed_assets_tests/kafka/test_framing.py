@@ -1,15 +1,18 @@
 """Framings of keys and values: the schema that they name, and where their content begins."""
 
 from struct import pack
+from uuid import UUID
+from zlib import compress
 
 import pytest
 
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import framing
+from feed_assets.kafka import avro, framing, protobuf_schemas
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.foreign_schemas import GlobalId
 from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets_tests.support.each_case import each_case
 
 CONTENT, GLOBAL = "apicurio_content_id", "apicurio_global_id"
@@ -36,6 +39,10 @@ def found(declared, form, value, headers=()):
     return schemas.copied_ids, framed.schema_id, framed.content, framed.message
 
 
+NUMBER = UUID(int=7)
+GLUE = b"\3\0" + NUMBER.bytes
+ZLIB = b"\3\5" + NUMBER.bytes
+GLUED = [(NUMBER, "AVRO")], 1_000, b"x", ()
 COPY = [(GlobalId(7), "AVRO")], 1_000, b"x", ()
 OWN = [], 7, b"x", ()
 LONG, SHORT = pack(">Bq", 0, 7) + b"x", pack(">BI", 0, 7) + b"x"
@@ -53,6 +60,9 @@ SEVEN = pack(">q", 7)
         (CONTENT, b"x", [(KIND, SEVEN)], COPY),
         (GLOBAL, b"x", [(HEADER, SEVEN)], OWN),
         (GLOBAL, b"x", [(KIND, pack(">q", 9)), (HEADER, b"?"), (HEADER, SEVEN)], OWN),
+        ("glue", GLUE + b"x", [(HEADER, SEVEN)], GLUED),
+        ("glue", ZLIB + compress(b"x"), [], GLUED),
+        ("glue", ZLIB + compress(bytes(framing.MOST_UNPACKED)), [], (*GLUED[:2], bytes(framing.MOST_UNPACKED), ())),
         (GLOBAL, LONG, [(HEADER, SEVEN)], ([], 7, LONG, ())),
         (GLOBAL, LONG, [("apicurio.key.contentId", SEVEN)], COPY),
         (
@@ -110,9 +120,56 @@ def test_hostile_bytes_and_headers_have_a_reason(form, value, headers, reason):
     assert "n" * 10 not in raised.value.public
 
 
+BOMB = ZLIB + compress(bytes(framing.MOST_UNPACKED + 1))
+
+
+@each_case(
+    ("value", "reason"),
+    [
+        (GLUE[:17], "the value has 17 bytes: expected the version 3, a compression, 16 bytes of a UUID, and Avro"),
+        (b"\2" + GLUE[1:], "the value begins with the bytes 2 and 0: expected 3, and 0 or 5 for a compression"),
+        (b"\3\4" + GLUE[2:], "the value begins with the bytes 3 and 4: expected 3"),
+        (ZLIB + b"no zlib", "the value says that it is compressed by zlib, and is not"),
+        (ZLIB + compress(b"x")[:-1], "the value has less or more bytes than its zlib says"),
+        (ZLIB + compress(b"x") + b"x", "the value has less or more bytes than its zlib says"),
+        (BOMB, "the value unpacks to more than 16,777,216 bytes: expected at most that"),
+    ],
+)
+def test_hostile_bytes_of_glue_have_a_reason(value, reason):
+    with pytest.raises(Poison) as raised:
+        found("glue", "Avro", value)
+    assert str(raised.value).startswith(reason)
+    assert "bytes 3 and 4" not in raised.value.public
+
+
+def test_glue_numbers_messages_by_their_names():
+    text = """syntax = "proto3"; package shop;
+        message B { message C {} message A { message D {} } map<string, C> tags = 1; } message A {}"""
+    schema = protobuf_schemas.parsed(text, {})
+    names = ["shop.A", "shop.B", "shop.B.A", "shop.B.A.D", "shop.B.C"]
+    assert [schema.message(number).full_name for number in range(5)] == names
+    for number in (5, 6, 2**34):
+        with pytest.raises(InvalidSchema, match=f"it has no message with the number {number}"):
+            schema.message(number)
+    assert found("glue", "Protobuf", GLUE + b"\x81\2x")[2:] == (b"x", 257)
+
+
+def test_a_placeholder_of_debezium_is_found_in_a_compressed_value():
+    schemas, text = Copies(), b"__debezium_unavailable_value"
+    schemas.get = lambda _: avro.parsed(
+        '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}', {}
+    )
+    decoder = Decoder(Topic(key=("id",), framing="glue"), schemas)  # type: ignore[arg-type]
+    letter = decoder(Message(0, None, ZLIB + compress(bytes([2 * len(text)]) + text)))
+    assert isinstance(letter, DeadLetter)
+    assert "id is a long value that was not sent" in letter.reason
+
+
 @each_case(
     ("declared", "value"),
     [
+        *(("glue", head + b'{"id": "a"}') for head in (b"", GLUE)),
+        ("glue", ZLIB + compress(b'{"id": "a"}')),
         *((declared, b'{"id": "a"}') for declared in ("confluent", CONTENT, GLOBAL)),
         *((declared, SHORT[:-1] + b'{"id": "a"}') for declared in ("confluent", CONTENT, GLOBAL)),
         *((declared, LONG[:-1] + b'{"id": "a"}') for declared in (CONTENT, GLOBAL)),

@@ -6,11 +6,13 @@ from contextlib import closing
 from functools import cached_property
 from struct import pack
 from typing import Any
+from zlib import compress
 
 import requests
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from feed_assets.kafka import avro
+from feed_assets_tests.support.glue_server import GlueServer
 from feed_assets_tests.support.kafka_topics import FIELDS, KEYS, MORE, Place, World
 
 FRAMINGS = {
@@ -20,6 +22,8 @@ FRAMINGS = {
     "8 bytes of global id": "apicurio_global_id",
     "header with content id": "apicurio_global_id",
     "header with global id": "apicurio_content_id",
+    "glue": "glue",
+    "glue with zlib": "glue",
 }
 """Styles of serializers, with the framing that a topic declares. A header names its own kind of id."""
 
@@ -38,8 +42,9 @@ class FramedWorld(World):
     `numbers` has the ids that the registry gives to these schemas and to the key's.
     """
 
-    def __init__(self, place: Place, style: str, values: str) -> None:
+    def __init__(self, place: Place, style: str, values: str, glue: GlueServer) -> None:
         super().__init__(place)
+        self.glue = glue
         self.style, self.values, self.numbers = style, values, list[int]()
         keys = values if values in ("avro", "protobuf") else "json"
         self.change(values=values, keys=keys, framing=FRAMINGS[style], messages=6, seconds=0.2)
@@ -52,6 +57,8 @@ class FramedWorld(World):
     def register(self, name: str) -> Any:
         """Register a schema. Return what a serializer writes for it."""
         form = "AVRO" if self.values == "avro" else "PROTOBUF" if self.values == "protobuf" else "JSON"
+        if self.style.startswith("glue"):
+            return self.glue.register(f"{self.name}-{'key' if name == 'key' else 'value'}", form, self.text(name))
         with closing(SchemaRegistryClient({"url": self.place.registry})) as client:
             subject = f"{self.name}-{'key' if name == 'key' else 'value'}"
             if name == "key":  # A second version of the same content: global ids differ from content ids.
@@ -103,6 +110,14 @@ class FramedWorld(World):
     def framed(self, content: bytes, name: str) -> bytes:
         """Return a value or key as the style's serializer writes it."""
         index = b""
+        if self.style.startswith("glue"):
+            content = b"\0" + content if self.values == "protobuf" else content  # Click is the first one by its name.
+            is_packed = self.style == "glue with zlib"
+            return (
+                pack(">BB", 3, 5 if is_packed else 0)
+                + self.ids[name].bytes
+                + (compress(content) if is_packed else content)
+            )
         if self.values == "protobuf":
             index = b"\2\2" if self.style == "confluent" else b"" if self.style.startswith("header") else _REF
         if self.style.startswith("header"):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from random import Random
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import requests
@@ -17,6 +17,7 @@ from feed_assets.kafka.foreign_schemas import GlobalId
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.warehouse import loader as loader_module
 from feed_assets_tests.support.framed_topics import FRAMINGS, FramedWorld
+from feed_assets_tests.support.glue_server import GlueServer, glue_server
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, Place, header
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_connection import opened
@@ -25,14 +26,22 @@ from feed_assets_tests.warehouse.loader_thread import loading_in_thread
 
 STYLES = [
     *((style, "avro") for style in FRAMINGS),
-    *((style, "protobuf") for style in ("8 bytes of content id", "header with global id")),
-    *((style, "json_schema") for style in ("4 bytes of global id", "header with content id")),
+    *((style, "protobuf") for style in ("8 bytes of content id", "header with global id", "glue with zlib")),
+    *((style, "json_schema") for style in ("4 bytes of global id", "header with content id", "glue")),
 ]
 
 
 @pytest.fixture
-def world(broker, registry, tmp_path, request) -> Iterator[FramedWorld]:
-    made = FramedWorld(Place(broker.servers, registry.url, f"file://{tmp_path}"), *request.param)
+def glue(monkeypatch) -> Iterator[GlueServer]:
+    with glue_server() as server:
+        for name, each in server.env.items():
+            monkeypatch.setenv(name, each)
+        yield server
+
+
+@pytest.fixture
+def world(broker, registry, glue, tmp_path, request) -> Iterator[FramedWorld]:
+    made = FramedWorld(Place(broker.servers, registry.url, f"file://{tmp_path}"), *request.param, glue)
     with closing(made.schemas):
         made.create()
         yield made
@@ -57,7 +66,7 @@ def test_schemas_in_turn_become_one_table(world, url, engine, monkeypatch):
     world.run_until_done()
     world.check()
     assert len(world.dead_letters()) == len(bad), [header(each, "reason") for each in world.dead_letters()]
-    if world.values == "avro":
+    if world.values == "avro" and world.numbers:
         assert {each.schema_id for each in world.signals()} - {None} == {*world.numbers[:2]}, "the ids of the originals"
     loading = loading_of(world.place, url)
     with closing(loading.schemas), loading_in_thread(loading, world) as ended:
@@ -108,3 +117,30 @@ def test_a_global_id_is_copied_with_its_references(registry):
     for wrong in (f"{registry.url.replace('ccompat', 'nowhere/ccompat')}", registry.url.replace("/apis", "")):
         with closing(Schemas(wrong)) as schemas, pytest.raises(KafkaUnavailable):
             schemas.copied(GlobalId(1), "AVRO")
+
+
+def test_versions_of_glue_are_copied_in_their_order(registry, glue):
+    """A later version is a greater number, whichever a topic has first. Another process has the same numbers."""
+    name = f"clicks_{uuid4().hex}"
+    texts = [json.dumps({"type": "record", "name": name, "doc": f"{number}", "fields": []}) for number in range(4)]
+    ids = [glue.register(name, "AVRO", each) for each in texts]
+    with closing(Schemas(registry.url)) as schemas, closing(Schemas(registry.url)) as others:
+        third, first = schemas.copied(ids[2], "AVRO"), schemas.copied(ids[0], "AVRO")
+        assert len(glue.requests) == 4, "the third with those before it, and the first"
+        fourth, second = schemas.copied(ids[3], "AVRO"), schemas.copied(ids[1], "AVRO")
+        assert first < second < third < fourth
+        assert [others.copied(each, "AVRO") for each in ids] == [first, second, third, fourth]
+        assert schemas.copied(ids[3], "AVRO") == fourth
+        assert len(glue.requests) == 4 + 2 + 4, "requested once by each process"
+        assert schemas.get(second).declared["doc"] == "1"
+        with pytest.raises(Poison, match=r"cannot be read: it is AVRO, not PROTOBUF"):
+            schemas.copied(ids[0], "PROTOBUF")
+        unknown = UUID(bytes=b"a secret message")
+        for _ in range(2):
+            with pytest.raises(Poison, match=str(unknown)) as raised:
+                schemas.copied(unknown, "AVRO")
+            assert raised.value.public == "the registry has no schema of a UUID"
+        glue.error = "AccessDeniedException"
+        with pytest.raises(KafkaUnavailable, match=r"AccessDeniedException.*Check AWS_DEFAULT_REGION") as denied:
+            schemas.copied(uuid4(), "AVRO")
+        assert "schema " not in str(denied.value).partition("Glue")[2]

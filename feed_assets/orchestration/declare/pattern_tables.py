@@ -106,6 +106,11 @@ def kafka_topics(
     feed = declared_feed(prefix)
     if feed.version:
         raise InvalidDefinition(f"kafka_topics({prefix!r}): expected a prefix without a version, such as shop.")
+    if key is None and framing == "glue":
+        raise InvalidDefinition(
+            f"kafka_topics({prefix!r}): schemas are in AWS Glue, and keys are looked up in the registry: expected "
+            "key=[…]. Add it."
+        )
     if key is None and keys not in ("avro", "protobuf"):
         raise InvalidDefinition(
             f"kafka_topics({prefix!r}): keys are {keys!r}, which have no schema with fields: expected key=[…]. Add it."

@@ -79,7 +79,8 @@ def kafka_topic(
         keys: The format of keys: `avro` or `protobuf`, one of Kafka's own serializers (`string`, `int`, `long`,
             `uuid`), or `json`.
         framing: How keys and values with a schema name it: `confluent`, or `apicurio_content_id` or
-            `apicurio_global_id` for the serializers of Apicurio, by the id that they write.
+            `apicurio_global_id` for the serializers of Apicurio, by the id that they write, or `glue` for those of
+            AWS Glue, which may compress.
         mask: Columns that no chunk has in plain text, such as `{"email": "hash", "iban": "last4", "birth": "null"}`.
             `hash` is an HMAC-SHA-256 with `FEED_ASSETS_MASK_KEY`, so equal values stay equal. `last4` keeps the last
             four characters. Both make the column a text. A message whose schema lacks a column becomes a dead letter,
