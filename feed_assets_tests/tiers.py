@@ -231,6 +231,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "warehouse/test_conflicts.py",
         "warehouse/test_command_datasets.py::test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere",
         "warehouse/test_datasets_killed.py",
+        "warehouse/test_flat_tables.py::test_a_load_of_flat_columns_may_be_killed_at_any_statement",
+        "warehouse/test_flat_tables.py::test_random_nested_values_make_the_table_of_the_oracle",
         "warehouse/test_history.py::test_a_kill_between_the_view_and_the_columns_leaves_both_as_they_were",
         "warehouse/test_history.py::test_a_load_into_a_history_may_be_killed_at_any_statement",
         "warehouse/test_history.py::test_any_order_of_loads_makes_the_history_and_the_versions_of_the_oracle",

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from feed_assets.core.chunks import CSV, PACKED_CSV, PARQUET
 from feed_assets.core.message_words import with_article
+from feed_assets.core.record_columns import MOST_LEVELS, SEPARATOR
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topic_columns import has_one_text, has_order, record_schema
 
@@ -90,8 +91,10 @@ def _columns(value: str | None) -> str | None:
 def _mask(value: Mapping[str, Mask]) -> Mapping[str, Mask]:
     names = [each.removesuffix(OPTIONAL) for each in value]
     if nested := [each for each in names if "." in each]:
-        column = nested[0].partition(".")[0]
-        raise ValueError(f"{nested[0]} is a field in a column, expected a whole column: mask {column!r}")
+        column, flat = nested[0].partition(".")[0], nested[0].replace(".", SEPARATOR)
+        raise ValueError(
+            f"{nested[0]} is a field in a column, expected a whole column: mask {column!r}, or with flatten {flat!r}"
+        )
     if odd := [each for each in names if each.strip() != each or OPTIONAL in each]:
         raise ValueError(f"{odd[0]!r} is no name of a column: expected it without blanks, and one {OPTIONAL} at most")
     if twice := [each for each in names if names.count(each) > 1]:
@@ -123,6 +126,8 @@ class Topic(BaseModel):
         snapshot_markers: Where messages mark the begin and the end of a snapshot: `debezium`, `header:NAME` or
             `field:NAME`. A snapshot that was loaded whole removes the rows of its partition that it did not name, so
             every snapshot must have all rows of the partition, and the topic the rows of one source table.
+        flatten: The levels of nested records whose fields become columns: the field `city` of the record `home` is the
+            column `home__city`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -141,6 +146,7 @@ class Topic(BaseModel):
     mask: Annotated[Mapping[str, Mask], AfterValidator(_mask)] = Field(default_factory=dict[str, Mask])
     newest_by: Annotated[str, Field(min_length=1)] | None = None
     snapshot_markers: Annotated[str | None, AfterValidator(_snapshot_markers)] = None
+    flatten: Annotated[int, Field(ge=0, le=MOST_LEVELS)] = 0
 
     def __hash__(self) -> int:
         """Return a hash without `mask`, which is a mapping and has none."""

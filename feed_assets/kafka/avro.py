@@ -43,8 +43,8 @@ class Schema(NamedTuple):
     """The most memory that a byte of a message may take when it is decoded (see `avro_memory`)."""
     is_wrapped: bool
     """True if the schema is read as the only field of a record, because it is not a record itself."""
-    layouts: dict[tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...]], Any]
-    """Layouts of chunks with this schema, by what a topic declares: envelopes, its key fields, its masks.
+    layouts: dict[tuple[bool, tuple[str, ...], tuple[tuple[str, str], ...], int], Any]
+    """Layouts of chunks with this schema, by what a topic declares: envelopes, key fields, masks, and `flatten`.
 
     The layouts are kept here, to be removed together with the schema.
     """

@@ -12,10 +12,11 @@ from decimal import Decimal
 from reprlib import repr as brief
 from typing import Any, cast
 
+from feed_assets.core.record_columns import MOST_LEVELS
 from feed_assets.kafka.registry_schemas import Poison
 
-_LEVELS = 3
-"""The deepest struct with values to convert: an envelope, its row, and a decimal with a scale of its own."""
+_LEVELS = 3 + MOST_LEVELS
+"""The deepest struct with values to convert: an envelope, its row, records in it, and a decimal with its own scale."""
 
 _MOST_SCALE = 1_000
 _SCALE = re.compile("-?[0-9]+")

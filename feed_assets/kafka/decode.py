@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, cast
 
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.limits import REASON_BYTES, excerpt
+from feed_assets.core.record_columns import SEPARATOR
 from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, PLAIN_KEYS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect, framing, snapshot_markers
 from feed_assets.kafka.dialect import Unwritable
+from feed_assets.kafka.flat_records import FlatRecord, flattened, key_field
 from feed_assets.kafka.framing import Framed
 from feed_assets.kafka.json_values import JsonValues, object_of, value_of
 from feed_assets.kafka.masks import Masks, masked_record, masks_of
@@ -19,6 +21,7 @@ from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, 
 from feed_assets.kafka.plain_keys import key_of
 from feed_assets.kafka.protobuf_values import protobuf_fields
 from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.schema_limits import InvalidSchema
 
 _DEFAULT = "update"
 _OPERATIONS = {**{each: each for each in OPERATIONS}, **debezium.OPERATIONS, "true": "delete", "false": _DEFAULT}
@@ -30,12 +33,13 @@ _MOST_READERS = 20
 class _Layout(NamedTuple):
     """The columns of a chunk with one schema, and the key fields that values of this schema do not have.
 
-    The columns end with the fields of a row. `record` is the Avro type of a row, and `masks` has its masked columns.
+    The columns end with those of a row, which `flat` makes of a value. `record` is the Avro type of a masked row, and
+    `masks` has its masked columns.
     """
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
-    fields: tuple[str, ...]
+    flat: FlatRecord
     record: Mapping[str, Any]
     masks: Mapping[str, Mask]
 
@@ -47,7 +51,7 @@ class Decoder:
         self._topic, self._schemas = topic, schemas
         self._masks = Masks(topic, mask_key) if topic.mask else None
         self._kind, _, self._name = (topic.operation or "").partition(":")
-        self._json = JsonValues(column_types(topic.columns), schemas) if topic.columns else None
+        self._json = JsonValues(column_types(topic.columns), schemas, topic.flatten) if topic.columns else None
         self._json_readers: dict[int, JsonValues] = {}
         """Readers of values with a JSON Schema, by its id."""
 
@@ -93,7 +97,8 @@ class Decoder:
             layout = self._layout(schema_id)
         marker = snapshot_markers.marker_of(self._topic, message, content)
         if self._topic.is_debezium:
-            _check_fields(value, layout.fields)
+            _check_fields(value, layout.flat.fields.names)
+        value = layout.flat.row(value)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
@@ -123,8 +128,8 @@ class Decoder:
         if framed.schema_id not in self._json_readers:
             if len(self._json_readers) >= _MOST_READERS:
                 self._json_readers.clear()
-            columns = self._schemas.json_columns(framed.schema_id)
-            self._json_readers[framed.schema_id] = JsonValues(columns, self._schemas)
+            columns = self._schemas.json_columns(framed.schema_id, self._topic.flatten)
+            self._json_readers[framed.schema_id] = JsonValues(columns, self._schemas, self._topic.flatten)
         return self._json_readers[framed.schema_id], framed.content
 
     def _tombstone(self, message: Message) -> Tombstone:
@@ -174,6 +179,8 @@ class Decoder:
         if not isinstance(key, dict) and len(self._topic.key) == 1:
             key = {self._topic.key[0]: key}
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
+        for name in self._topic.key:
+            fields = {**fields, **key_field(fields, name, self._topic.flatten)}
         if absent := [name for name in self._topic.key if name not in fields]:
             raise Poison.plain(f"{place} has no field {absent[0]}")
         return self._of_declared_types(fields)
@@ -192,7 +199,7 @@ class Decoder:
     def _layout(self, schema_id: int) -> _Layout:
         schema = self._schemas.get(schema_id)
         has_envelopes = self._topic.has_envelope_schemas
-        place = has_envelopes, self._topic.key, tuple(self._topic.mask.items())
+        place = has_envelopes, self._topic.key, tuple(self._topic.mask.items()), self._topic.flatten
         if layout := schema.layouts.get(place):
             return layout
         declared = (debezium.row_type if has_envelopes else avro.record_of)(schema)
@@ -204,13 +211,22 @@ class Decoder:
             raise Poison.plain(
                 f"schema {schema_id} is neither a record nor a union of null and a record: expected one of these"
             )
-        fields = tuple(str(each["name"]) for each in declared["fields"])
-        if reserved := {OPERATION, OFFSET} & {*fields}:
+        try:
+            flat = flattened(declared, self._topic.flatten)
+        except InvalidSchema as error:
+            raise Poison.plain(f"schema {schema_id}: {error}") from error
+        if reserved := {OPERATION, OFFSET} & {*flat.columns}:
             raise Poison.plain(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
-        missing = tuple(name for name in self._topic.key if name not in fields)
-        masks = masks_of(declared, self._topic, f"schema {schema_id}")
-        columns, masked = (OPERATION, OFFSET, *missing, *fields), masked_record(declared, self._topic.masks)
-        layout = _Layout(columns, missing, fields, masked, masks)
+        missing = tuple(name for name in self._topic.key if name not in flat.columns)
+        if records := flat.records & {*missing}:
+            name = min(records)
+            raise Poison.plain(
+                f"schema {schema_id} has the key field {name} as a record whose fields are columns: declare columns, "
+                f"such as {name}{SEPARATOR}id"
+            )
+        masks = masks_of(flat.record, self._topic, f"schema {schema_id}")
+        columns, masked = (OPERATION, OFFSET, *missing, *flat.columns), masked_record(flat.record, self._topic.masks)
+        layout = _Layout(columns, missing, flat, masked, masks)
         return schema.layouts.setdefault(place, layout)
 
 

@@ -3,8 +3,10 @@
 Source: JSON Schema, drafts 4 to 2020-12. The columns are the properties of the schema.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from feed_assets.core.record_columns import SEPARATOR
 from feed_assets.kafka.schema_limits import MOST_COLUMNS, NAME_CHARACTERS, InvalidSchema, check_most, loaded
 
 _PLAIN = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
@@ -16,6 +18,10 @@ _REFERENCES = 10
 
 _BRANCHES = 16
 """The most types of a property. Any number of properties may refer to the same definition."""
+
+
+_Type = tuple[str, Mapping[str, Any]]
+"""A type by its word, and the definition that has it."""
 
 
 class _Document:
@@ -44,39 +50,58 @@ class _Document:
         return definition
 
 
-def columns_of(text: str) -> list[tuple[str, str]]:
-    """Return the columns of a schema's text, with their types as in Spark's DDL. Raise InvalidSchema or ValueError."""
-    schema = _Document(loaded(text))
-    properties: Any = schema.followed(schema.root).get("properties")
+def columns_of(text: str, depth: int = 0) -> list[tuple[str, str]]:
+    """Return the columns of a schema's text, with their types as in Spark's DDL.
+
+    The properties of objects down to a depth are columns. Raise InvalidSchema or ValueError.
+    """
+    schema, kinds, paths = _Document(loaded(text)), dict[str, str](), dict[str, str]()
+    for path, kind in _columns(schema.followed(schema.root), (), depth, schema):
+        name = SEPARATOR.join(path)
+        if name in kinds:
+            raise InvalidSchema(f"the properties {paths[name]} and {'.'.join(path)} would both be the column {name}")
+        kinds[name], paths[name] = kind, ".".join(path)
+        check_most(len(kinds), MOST_COLUMNS, "properties")
+    return [*kinds.items()]
+
+
+def _columns(
+    definition: Mapping[str, Any], path: tuple[str, ...], depth: int, schema: _Document
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and type of each column of an object. Null beside a type is left out: a column may be null."""
+    properties: Any = definition.get("properties")
     if not isinstance(properties, dict):
         raise InvalidSchema("it has no properties: expected the schema of an object")
-    declared: dict[str, Any] = {**properties}
-    check_most(len(declared), MOST_COLUMNS, "properties")
-    check_most(max(map(len, declared), default=0), NAME_CHARACTERS, "characters of a property's name")
-    return [(name, _kind(name, each, schema)) for name, each in declared.items()]
+    for name, declared in cast(dict[str, Any], properties).items():
+        check_most(len(SEPARATOR.join((*path, name))), NAME_CHARACTERS, "characters of a property's name")
+        types = [each for each in _types(declared, schema) if each[0] != "null"]
+        is_object = len(types) == 1 and types[0][0] == "object" and bool(types[0][1].get("properties"))
+        if depth and is_object:
+            yield from _columns(types[0][1], (*path, name), depth - 1, schema)
+        else:
+            yield (*path, name), _kind(".".join((*path, name)), types)
 
 
-def _kind(name: str, declared: Any, schema: _Document) -> str:
-    """Return the type of a property's column. Null beside a type is left out: every column may be null."""
-    types = [each for each in _types(declared, schema) if each[0] != "null"]
+def _kind(name: str, types: Sequence[_Type]) -> str:
+    """Return the type of a property's column."""
     plain = _PLAIN.get(types[0][0]) if len(types) == 1 else None
     if plain is None:
         expected = f"expected one of {', '.join(_PLAIN)}, with or without null"
         raise InvalidSchema(f"the property {name} is {', '.join(each for each, _ in types) or 'null'}: {expected}")
-    return _TIMES.get(types[0][1], plain) if plain == "string" else plain
+    return _TIMES.get(_word(types[0][1].get("format")), plain) if plain == "string" else plain
 
 
-def _types(declared: Any, schema: _Document) -> list[tuple[str, str]]:
-    """Return type and format of each value that a property may have."""
+def _types(declared: Any, schema: _Document) -> list[_Type]:
+    """Return the types of the values that a property may have, each with its definition."""
     definition = schema.followed(declared)
     branches = _items(definition.get("oneOf", definition.get("anyOf")))
     if branches:
         check_most(len(branches), _BRANCHES, "types of a property")
         definitions = [schema.followed(each) for each in branches]
-        return [(_word(each.get("type")), _word(each.get("format"))) for each in definitions]
+        return [(_word(each.get("type")), each) for each in definitions]
     types = _items(definition.get("type")) or [definition.get("type")]
     check_most(len(types), _BRANCHES, "types of a property")
-    return [(_word(each), _word(definition.get("format"))) for each in types]
+    return [(_word(each), definition) for each in types]
 
 
 def _word(value: object) -> str:

@@ -16,6 +16,7 @@ from math import isfinite
 from typing import Any, cast
 
 from feed_assets.core.message_words import with_article
+from feed_assets.core.record_columns import column_of, records_of
 from feed_assets.core.topic_columns import decimal_digits, record_schema, spelled
 from feed_assets.kafka.connect_json import payload_of
 from feed_assets.kafka.registry_schemas import Poison, Schemas
@@ -46,18 +47,37 @@ _Convert = Callable[[Any], Any]
 class JsonValues:
     """The reader of JSON values with declared columns. Equal values always become equal rows."""
 
-    def __init__(self, columns: Sequence[tuple[str, str]], schemas: Schemas) -> None:
-        self._schemas, self._kinds = schemas, columns
+    def __init__(self, columns: Sequence[tuple[str, str]], schemas: Schemas, flatten: int = 0) -> None:
+        self._schemas, self._kinds, self._flatten = schemas, columns, flatten
+        self._records = {record for name, _ in columns for record in records_of(name)}
+        """The objects whose fields may be columns, by their names as columns."""
         self._converts = {name: _convert(kind) for name, kind in self._kinds}
         self._schema_id: int | None = None
 
     def row(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the row of an object: each declared column. Raise Poison for an undeclared field or a wrong value."""
+        fields = self._flat(fields, "", self._flatten) if self._flatten else fields
         if unknown := fields.keys() - self._converts.keys():
             raise Poison(
                 f"the value has a field {min(unknown)!r}, which is not declared", "the value has an undeclared field"
             )
         return {name: self._cell(name, fields.get(name)) for name in self._converts}
+
+    def _flat(self, fields: Mapping[str, Any], record: str, depth: int) -> dict[str, Any]:
+        """Return an object in which the fields of objects, down to a depth, have the names of columns. Raise Poison."""
+        flat = dict[str, Any]()
+        for field, value in fields.items():
+            name = column_of(record, field)
+            cells = {name: value}
+            if depth and name in self._records and isinstance(value, dict):
+                cells = self._flat(cast(dict[str, Any], value), name, depth - 1)
+            elif value is None and name in self._records and name not in self._converts:
+                cells = {}  # All columns of the object are null.
+            if twice := flat.keys() & cells.keys():
+                reason = "the value has a field for the column {} twice: as its own, and in an object"
+                raise Poison(reason.format(min(twice)), reason.format("of another one"))
+            flat |= cells
+        return flat
 
     def cells(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the fields of a key. Declared columns have the value that a row would have, so their texts are equal.

@@ -10,9 +10,11 @@ from typing import Any, cast
 from uuid import UUID
 
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.record_columns import records_of
 from feed_assets.core.topics import OPTIONAL, Mask, Topic
 from feed_assets.kafka import dialect
 from feed_assets.kafka.avro_types import branches
+from feed_assets.kafka.flat_records import aliases_of
 from feed_assets.kafka.messages import DeadLetter, Headers, Message
 from feed_assets.kafka.registry_schemas import Poison
 
@@ -98,6 +100,7 @@ def masks_of(record: Mapping[str, Any], topic: Topic, place: str) -> dict[str, M
             f"{place} has no field {column}, which is masked: correct the mask, or declare {column}{OPTIONAL} if "
             "schemas may lack it"
         )
+    _check_records(record, topic, place)
     # A tombstone has no aliases, so its key would have another text than the key of its row.
     if unlike := [name for name in topic.key if masks.get(name) != topic.masks.get(name)]:
         raise Poison.plain(f"{place} has the key field {unlike[0]} with a masked alias: mask {unlike[0]} by its name")
@@ -107,6 +110,21 @@ def masks_of(record: Mapping[str, Any], topic: Topic, place: str) -> dict[str, M
             "different hashes: expected a text, a whole number or a boolean"
         )
     return masks
+
+
+def _check_records(record: Mapping[str, Any], topic: Topic, place: str) -> None:
+    """Raise Poison for a mask of a record whose fields are columns, or of a field in a column: it would have no effect.
+
+    The names alone decide, because the columns of values in JSON have no records. The mask of `home__city` has no
+    effect if `home` is one column, such as an array of records.
+    """
+    columns = [str(each["name"]) for each in record["fields"]]
+    names = {*columns, *topic.key, *_aliases_in(record)}
+    for name in topic.masks.keys() - names:
+        if topic.flatten and (inside := [each for each in sorted(names) if name in records_of(each)]):
+            raise Poison.plain(f"{place} has columns for the fields of {name}, which is masked: mask {inside[0]}")
+        if around := [each for each in records_of(name) if each in columns]:
+            raise Poison.plain(f"{place} has {around[0]} as one column, and {name} is masked: mask {around[0]}")
 
 
 def _of_several_texts(record: Mapping[str, Any], topic: Topic) -> str | None:
@@ -147,20 +165,14 @@ def _of_fields(record: Mapping[str, Any], declared: Mapping[str, Mask]) -> dict[
     masks = dict[str, Mask]()
     for field in record["fields"]:
         name = str(field["name"])
-        kinds: list[Mask] = [declared[each] for each in (name, *_aliases(field)) if each in declared]
+        kinds: list[Mask] = [declared[each] for each in (name, *aliases_of(field)) if each in declared]
         if kinds:
             masks[name] = kinds[0]
     return masks
 
 
 def _aliases_in(record: Mapping[str, Any]) -> set[str]:
-    return {alias for field in record["fields"] for alias in _aliases(field)}
-
-
-def _aliases(field: Mapping[str, Any]) -> list[str]:
-    """Return the aliases of a field. A schema may give this attribute any JSON."""
-    aliases = field.get("aliases")
-    return [each for each in cast(list[Any], aliases) if isinstance(each, str)] if isinstance(aliases, list) else []
+    return {alias for field in record["fields"] for alias in aliases_of(field)}
 
 
 def _masked(field: Mapping[str, Any], kind: Mask | None) -> Mapping[str, Any]:

@@ -90,13 +90,16 @@ class Schemas:
         """Return the Protobuf schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
         return self._kept(schema_id, lambda: self._parsed_protobuf(self._client.get_schema(schema_id)), _PROTOBUF)
 
-    def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
+    def json_columns(self, schema_id: int, depth: int) -> list[tuple[str, str]]:
         """Return the columns of a JSON Schema, by its id, which is requested each time.
+
+        The fields of objects down to a depth are columns.
 
         Raise Poison if it is unusable, and KafkaUnavailable.
         """
-        self._check_refused(schema_id, _JSON)
-        return self._fetched(schema_id, lambda: _columns_of(self._client.get_schema(schema_id)), _JSON)
+        form = f"{_JSON} {depth}"  # A topic with a smaller depth may refuse the same schema.
+        self._check_refused(schema_id, form)
+        return self._fetched(schema_id, lambda: _columns_of(depth, self._client.get_schema(schema_id)), form)
 
     def copied(self, schema_id: ForeignId, form: str) -> int:
         """Register a copy of a schema with a foreign id, and return the copy's id. Raise as `get` and `register` do."""
@@ -285,12 +288,12 @@ def _length(schema: Schema, texts: Iterable[tuple[str, str]]) -> int:
     return len(schema.schema_str or "") + sum(len(text) for _, text in texts)
 
 
-def _columns_of(schema: Schema) -> list[tuple[str, str]]:
+def _columns_of(depth: int, schema: Schema) -> list[tuple[str, str]]:
     """Return the columns of a JSON Schema. Raise InvalidSchema for another schema, or one that rows cannot have."""
     if schema.schema_type != _JSON:
         raise InvalidSchema(f"it is {schema.schema_type}, not JSON")
     try:
-        columns = columns_of(schema.schema_str or "")
+        columns = columns_of(schema.schema_str or "", depth)
         check_most(len(json.dumps(record_schema(columns))), MOST_CHARACTERS, "characters as an Avro record")
     except ValueError as error:
         raise InvalidSchema(str(error)) from error

@@ -308,6 +308,7 @@ class _Rows:
                 raise InvalidShape(
                     f"the chunks of {self._table} have no column {min(absent)}, which is part of its key."
                 )
+            self._check_fields(batch, None if refusal else shapes[batch.schema_id])
             typed = {column_by_name[each]: types.get(column_by_name[each], text) for each in batch.columns}
             self._connection.copy(statements.STAGING, typed, batch)
             if refusal:
@@ -315,6 +316,17 @@ class _Rows:
                 fields = [each for each in batch.columns if each not in (OPERATION, OFFSET)]
                 texts = {each: quoted(column_by_name[each]) for each in fields}
                 self._run(statements.refuse_rows(self._engine, self._table, wrong, refusal.reason, texts))
+
+    def _check_fields(self, batch: ChunkGroup, shape: Shape | None) -> None:
+        """Raise InvalidShape if chunks with values have other columns than their schema: `flatten` was another one."""
+        other_columns = {*batch.columns} - {OPERATION, OFFSET, *self._shape.key}
+        absent = fields_of(shape).keys() - {TOPIC, *batch.columns} if shape and other_columns else None
+        if absent:
+            raise InvalidShape(
+                f"chunks of {self._table} have no column {min(absent)}: expected one for each field of the schema "
+                f"{batch.schema_id}. They were cut with another flatten than the topic now declares. Declare that one, "
+                f"load them by `feed-assets warehouse load WAREHOUSE {self._table} --once`, then declare the new one."
+            )
 
     def _staged_columns(
         self, batches: Sequence[ChunkGroup], shape: Shape | None, refusal: Refusal | None

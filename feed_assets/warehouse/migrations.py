@@ -4,12 +4,14 @@ Columns only get wider: a column that a newer schema makes narrower, or not null
 are found by Avro's aliases. A column is dropped if the newer schema no longer has its field.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from feed_assets.core.errors import NotMigratable
+from feed_assets.warehouse.record_changes import changed_record, with_kept
+from feed_assets.warehouse.renames import sources_of
 from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape, widens
 from feed_assets.warehouse.variants import fits, kept_for_variants, loose, merged_variants, with_variants
 
@@ -86,17 +88,19 @@ class Migration(NamedTuple):
 def migrate(table: Shape, newer: Shape) -> Migration:
     """Return the steps from a table's shape to a newer schema's shape. Raise NotMigratable if there are none."""
     _check_key(table, newer)
-    sources = _sources(table, newer)
+    sources = sources_of(table, newer)
     kept = {each.name for each in sources.values()}
     new_names = {each.name: name for name, each in sources.items()}
     if table.newest_by and table.newest_by not in new_names:
         raise _refused(f"there is no field {table.newest_by}, by which newest_by orders the rows", table, newer)
     variants = merged_variants(table, newer, new_names)
-    stays = kept_for_variants(newer.model_copy(update={"variants": variants}))
+    kept_names = {new_names.get(each, each) for each in table.kept} | {*newer.kept}
+    stays = kept_for_variants(newer.model_copy(update={"variants": variants})) | kept_names
     if newer.is_history or newer.is_union:  # Old rows, or rows of another topic, keep their values.
         stays |= {each.name for each in table.columns} - {*newer.key}
     retained = {each.name: each for each in table.columns if each.name not in kept and each.name in stays}
     dropped = [DropColumn(each.name) for each in table.columns if each.name not in {*kept, *retained}]
+    _check_records(table, newer, {each.name for each in dropped}, {each.name for each in newer.columns})
     columns = (
         *(
             _merged(sources[each.name], each, table, newer) if each.name in sources else _added(each)
@@ -112,7 +116,8 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     names = {each.name for each in columns}
     gone = tuple(name for name in (*table.dropped, *(each.name for each in dropped)) if name not in names)
     order = new_names.get(table.newest_by, "")
-    shape = newer.model_copy(update={"columns": columns, "dropped": gone, "variants": variants, "newest_by": order})
+    update = {"columns": columns, "dropped": gone, "variants": variants, "newest_by": order}
+    shape = newer.model_copy(update={**update, **_flat(table, newer, kept_names)})
     _check_order(shape, table, newer)
     return Migration((*dropped, *renamed, *added, *changed), shape)
 
@@ -123,25 +128,35 @@ def loosened(table: Shape, older: Shape) -> Migration:
     The schema with the higher id counts as newer. But a registry may assign ids in another order, and chunks of both
     schemas may alternate. So columns become wider or nullable, and fields that the table never had are added.
     """
-    sources = _sources(older, table)
+    sources = sources_of(older, table)
     variants = merged_variants(table, older, {})
-    stays = kept_for_variants(table.model_copy(update={"variants": variants}))
+    kept_names = {*table.kept, *older.kept}
+    stays = kept_for_variants(table.model_copy(update={"variants": variants})) | kept_names
+    gone = {each.name for each in table.columns} - sources.keys() - stays
+    _check_records(table, older, gone, {each.name for each in older.columns} - {*table.dropped})
     columns = [_loosened(each, sources.get(each.name), table) for each in table.columns]
     columns = [loose(each) if each.name in stays else each for each in columns]
     existing_names = {each.name for each in sources.values()} | {*table.dropped}
     added = [_added(each) for each in older.columns if each.name not in existing_names]
+    added = [loose(each) if each.name in stays else each for each in added]
     changed = [step for old, new in zip(table.columns, columns, strict=True) for step in _changes(old, new)]
     steps = (*map(AddColumn, added), *changed)
-    shape = table.model_copy(update={"columns": (*columns, *added), "variants": variants})
+    update = {"columns": (*columns, *added), "variants": variants, **_flat(table, older, kept_names)}
+    shape = table.model_copy(update=update)
     _check_order(shape, table, older)
     return Migration(steps, shape)
 
 
 def projected(table: Shape, other: Shape, is_newer: bool) -> Shape:
     """Return a schema's shape with variants for the fields that the table's columns cannot store."""
+    names, fields_of_other = {each.name for each in table.columns}, {each.name for each in other.columns}
     if is_newer:
-        return with_variants(table, other, _sources(table, other), fits)
-    fields = {source.name: name for name, source in _sources(other, table).items()}
+        sources = sources_of(table, other)
+        other = with_kept(table, other, names - {each.name for each in sources.values()}, fields_of_other)
+        return with_variants(table, other, sources, fits)
+    older_sources = sources_of(other, table)
+    other = with_kept(table, other, names - older_sources.keys(), fields_of_other - {*table.dropped})
+    fields = {source.name: name for name, source in older_sources.items()}
     columns = {each.name: each for each in table.columns}
     is_stored = partial(_fits_older, becomes_text=_may_become_text(table))
     return with_variants(table, other, {field: columns[name] for field, name in fields.items()}, is_stored)
@@ -177,7 +192,7 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
     Raise NotMigratable if the table cannot store a column's values.
     """
     _check_key(table, older)
-    column_by_field = {source.name: name for name, source in _sources(older, table).items()}
+    column_by_field = {source.name: name for name, source in sources_of(older, table).items()}
     kinds = {each.name: each.kind for each in table.columns}
     for each in older.columns:
         if each.name in column_by_field and not widens(each.kind, kinds[column_by_field[each.name]]):
@@ -189,9 +204,9 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
 
 def grown(table: Shape, other: Shape) -> Shape:
     """Return a table's shape in which texts are at least as long as in the shape of another schema."""
-    lengths = [(name, source.kind.length) for name, source in _sources(other, table).items()]
+    lengths = [(name, source.kind.length) for name, source in sources_of(other, table).items()]
     length_by_field = {each.name: each.kind.length for each in other.columns}
-    lengths += [(source.name, length_by_field[name]) for name, source in _sources(table, other).items()]
+    lengths += [(source.name, length_by_field[name]) for name, source in sources_of(table, other).items()]
     most = {name: max(length for other, length in lengths if other == name) for name, _ in lengths}
     return table.model_copy(update={"columns": tuple(_longer(each, most.get(each.name, 0)) for each in table.columns)})
 
@@ -208,6 +223,19 @@ def _check_key(table: Shape, other: Shape) -> None:
         raise _refused(f"the key is {', '.join(other.key)}, not {', '.join(table.key)}", table, other)
 
 
+def _flat(table: Shape, other: Shape, kept: Iterable[str]) -> Mapping[str, object]:
+    """Return the attributes of a table with columns that are fields of records."""
+    return {"kept": tuple(sorted(kept)), "is_flat": table.is_flat or other.is_flat}
+
+
+def _check_records(table: Shape, other: Shape, gone: Collection[str], names: Collection[str]) -> None:
+    """Raise NotMigratable if a field is a record whose fields are columns in one shape, and not in the other one."""
+    if record := changed_record(table, other, gone, names):
+        kinds = [{each.name: str(each.kind) for each in shape.columns} for shape in (table, other)]
+        was, now = (each.get(record, "a record with columns") for each in kinds)
+        raise _refused(f"{record} was {was} and is {now}, which would lose data", table, other)
+
+
 def _check_order(after: Shape, table: Shape, other: Shape) -> None:
     """Raise NotMigratable if the column of `newest_by` would get a kind whose values have another order, or none."""
     kinds = {each.name: each.kind for each in after.columns}
@@ -218,44 +246,6 @@ def _check_order(after: Shape, table: Shape, other: Shape) -> None:
             table,
             other,
         )
-
-
-def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
-    """Return the table's present column for each column of a newer shape, found by the newer column's name or alias.
-
-    Names may shift: field b has the alias a, and field c the alias b. Then c comes first in the result, so that the
-    column b is renamed to c before a is renamed to b.
-    """
-    columns, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
-    sources: dict[str, Column] = {}
-    tried = set[str]()
-    for name in [each for each in fields if each not in columns]:
-        moved = _moved(name, columns, fields, tried)
-        sources |= {each: columns[alias] for each, alias in moved.items()}
-    used_names = {each.name for each in sources.values()}
-    return sources | {name: columns[name] for name in fields if name in columns.keys() - sources.keys() - used_names}
-
-
-def _moved(name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], tried: set[str]) -> dict[str, str]:
-    """Find the table's column of the field `name` by an alias. Return the alias by field name; {} if no alias fits.
-
-    If another new field has the alias as its name, that field must find a column by an alias of its own. Then the
-    result has the aliases of both fields.
-
-    Each alias is tried only once for all fields, and added to `tried`: a second attempt could not find a free column.
-    Skip an alias if the table has a column `name` with the same alias. That column was renamed from the alias earlier,
-    so a column that has the alias as its name today is a different one.
-    """
-    was_renamed = columns[name].aliases if name in columns else ()
-    for alias in fields[name].aliases:
-        if alias not in columns or alias in tried or alias in was_renamed:
-            continue
-        tried.add(alias)
-        if alias not in fields:
-            return {name: alias}
-        if further_moves := _moved(alias, columns, fields, tried):
-            return {name: alias, **further_moves}
-    return {}
 
 
 def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:

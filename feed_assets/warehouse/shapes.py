@@ -117,6 +117,10 @@ class Shape(BaseModel):
     """True for a history whose versions end with a snapshot that does not name their key."""
     is_union: bool = False
     """True for a table of several topics: a column has the topic of each row, and no schema drops a column."""
+    is_flat: bool = False
+    """True if fields of records are columns, with names such as `home__city`."""
+    kept: tuple[str, ...] = ()
+    """Columns of fields that were of another type, or in a record, in an earlier schema. They are never dropped."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"
@@ -159,21 +163,31 @@ _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
 
 
 def shape_of(
-    schema: "avro.Schema", key: Sequence[str], *, is_debezium: bool = False, masks: Mapping[str, Mask] = NO_MASKS
+    schema: "avro.Schema",
+    key: Sequence[str],
+    *,
+    is_debezium: bool = False,
+    masks: Mapping[str, Mask] = NO_MASKS,
+    flatten: int = 0,
 ) -> Shape:
     """Return the shape of a table for a parsed schema. A key field that the schema lacks becomes a text column.
 
-    `is_debezium` means that the schema is an envelope of Debezium, with the rows inside. `masks` are those of the
-    topic. Raise InvalidShape if no table can have this shape.
+    `is_debezium` means that the schema is an envelope of Debezium, with the rows inside. `masks` and `flatten` are
+    those of the topic. Raise InvalidShape if no table can have this shape.
     """
     # Import these modules here, because they need Kafka's packages, which only topics need.
     from feed_assets.kafka import avro, debezium
+    from feed_assets.kafka.flat_records import flattened
     from feed_assets.kafka.masks import masked_record
+    from feed_assets.kafka.schema_limits import InvalidSchema
 
     record = debezium.row_type(schema) if is_debezium else avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is not a record: expected one, or a union of null and one.")
-    record = masked_record(record, masks)
+    try:
+        record = masked_record(flattened(record, flatten).record, masks)
+    except InvalidSchema as error:
+        raise InvalidShape(f"the schema cannot be flattened: {error}.") from error
     check_columns(len(record["fields"]))
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}
@@ -190,7 +204,7 @@ def shape_of(
     columns = (*absent, *[_column(each, key, types) for each in fields.values()])
     if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
         raise InvalidShape(f"the key field {odd[0]} is an array, map or record: expected a value that can be compared.")
-    return Shape(columns=columns, key=tuple(key), owners=_owners(record))
+    return Shape(columns=columns, key=tuple(key), owners=_owners(record), is_flat=flatten > 0)
 
 
 def check_columns(count: int) -> None:

@@ -312,7 +312,13 @@ class TopicTable:
             return None
         try:
             schema, topic = self._loading.schemas.get(schema_id), self._topic
-            shape = shape_of(schema, topic.key, is_debezium=topic.has_envelope_schemas, masks=topic.masks)
+            shape = shape_of(
+                schema,
+                topic.key,
+                is_debezium=topic.has_envelope_schemas,
+                masks=topic.masks,
+                flatten=topic.flatten,
+            )
         except Poison as error:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."

@@ -160,7 +160,7 @@ def test_blackboards_of_others_are_listed_and_data_centers_are_written(
 
 TOPIC = """
 import dagster as dg
-from feed_assets import kafka_topic
+from feed_assets import kafka_topic, warehouse_table
 defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"]{})])
 """
 

@@ -49,6 +49,7 @@ def kafka_topics(
     conflicts: Conflicts = "stop",
     newest_by: str | None = None,
     snapshot_markers: str | None = None,
+    flatten: int = 0,
     lag: Annotated[int, Field(ge=1)] | None = None,
     cadence: Cadence | None = None,
     description: str | None = None,
@@ -87,6 +88,7 @@ def kafka_topics(
         conflicts: What warehouse tables of the topics do with rows that they cannot take.
         newest_by: The field of all topics whose greatest value wins for a key in their warehouse tables.
         snapshot_markers: Where messages of all topics mark the begin and the end of a snapshot.
+        flatten: The levels of nested records whose fields become columns, in all topics.
         lag: Greatest number of a partition's messages that may be in no chunk yet.
         cadence: Schedule of each topic's chunks.
         description: A description of the pattern for the UI.
@@ -127,6 +129,7 @@ def kafka_topics(
         "conflicts": conflicts,
         "newest_by": newest_by,
         "snapshot_markers": snapshot_markers,
+        "flatten": flatten,
         "mask": mask or {},
     }
     fields = _NO_KEY if key is None else tuple(key)

@@ -52,6 +52,7 @@ def kafka_topic(
     conflicts: Conflicts = "stop",
     newest_by: str | None = None,
     snapshot_markers: str | None = None,
+    flatten: int = 0,
     lag: Annotated[int, Field(ge=1)] | None = None,
     counts: TopicCounts | None = None,
     cadence: Cadence | None = None,
@@ -99,6 +100,9 @@ def kafka_topic(
             again: `debezium`, or `header:NAME` or `field:NAME` with the words `begin` and `end` in each partition. A
             snapshot that was loaded whole removes the rows of its partition that it did not name from warehouse tables.
             `debezium` needs a topic of one partition.
+        flatten: The levels of nested records whose fields become columns, up to 10: with 1, the field `city` of the
+            record `home` is the column `home__city`. Deeper records, arrays and maps are one column of JSON each.
+            `key`, `mask`, `newest_by` and `schema` have the names of columns.
         lag: Greatest number of a partition's messages that may be in no chunk yet. If there are more, the check
             `caught_up` fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
@@ -133,6 +137,7 @@ def kafka_topic(
         conflicts=conflicts,
         newest_by=newest_by,
         snapshot_markers=snapshot_markers,
+        flatten=flatten,
     )
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
     check_cadence(feed, cadence, partitions_def)

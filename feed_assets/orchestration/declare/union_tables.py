@@ -11,7 +11,7 @@ from feed_assets.core.topics import TOPIC_NAME, Topic
 from feed_assets.orchestration.declare.declarations import EventTable, LoadedUnion, declaration_of
 from feed_assets.orchestration.declare.input_specs import Input
 
-_SAME = ("key", "newest_by", "conflicts", "masks")
+_SAME = ("key", "newest_by", "conflicts", "masks", "flatten")
 """The rules that the topics of a union have in common. Their formats may differ."""
 
 

@@ -60,7 +60,7 @@ def warehouse_table(
         name: The table's name in this project, such as `main/ads/clicks`.
         topic: The topic, as `kafka_topic` declares it. Give either `topic`, `topics` or `dataset`.
         topics: Several topics that are loaded into one table, each as `kafka_topic` declares it. They need the same
-            `key`, `newest_by`, `conflicts` and `mask`. The table has their columns by name, and `_topic`.
+            `key`, `newest_by`, `conflicts`, `mask` and `flatten`. The table has their columns by name, and `_topic`.
         union: The name in the warehouse of the table of `topics`, such as `shop.orders`.
         topic_in_key: True if equal keys of two `topics` are two rows. By default a key is one row: with `newest_by` the
             row with the greatest value wins, and without it a key from a second topic is a conflict.

@@ -34,6 +34,7 @@ class _TopicOptions(BaseModel):
     conflicts: Conflicts = "stop"
     newest_by: str | None = None
     snapshot_markers: str | None = None
+    flatten: int = 0
     lag: int | None = None
     cadence: Cadence | None = None
     description: str | None = None
