@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast test-rest test-all check docs reference licences ui soak bench bench-gate clean java minutes
+.PHONY: help demo test test-fast test-rest test-all check docs reference licences ui soak faults bench bench-gate clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -58,6 +58,10 @@ ui: java $(SYNCED) ## web UI, daemon and one warm Spark on http://127.0.0.1:3000
 
 soak: java $(SYNCED) ## the long fault and daemon tests in full counts
 	@.venv/bin/pytest -m soak -rP
+
+faults: $(SYNCED) ## the whole system under seeded faults (SEEDS=20 SECONDS=60; FIRST= and STEPS= replay a seed)
+	@.venv/bin/python -m feed_assets_tests.reliability.campaign --seeds $(or $(SEEDS),20) --seconds $(or $(SECONDS),60) \
+	  --first $(or $(FIRST),0) --steps $(or $(STEPS),1000000)
 
 bench: $(SYNCED) ## measure, each case against its floor
 	@UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never $(UV) sync --quiet --frozen --group bench

@@ -211,6 +211,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_vanished.py",
         "orchestration/test_what_yaml_refuses.py",
         "reading/test_races.py",
+        "reliability",
         "runs/test_discovery_by_chance.py",
         "runs/test_killed.py",
         "runs/test_killed_by_events.py",

@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.proxied_boards import HASTY, QUICK, credentials_of, open_through, url_of
-from feed_assets_tests.faults.proxy import Proxy, proxied
+from feed_assets_tests.support.s3_proxy import Proxy, proxied
 from feed_assets_tests.support.servers import S3Server
 
 

@@ -10,7 +10,7 @@ from feed_assets.core.errors import BlackboardRefused, FeedAssetsError, UpdateAb
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.faults.proxy import Fault, Proxy
+from feed_assets_tests.support.s3_proxy import Fault, Proxy
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 BIG = Partition(Feed.parse("grid/big/v1.0"), "readers")

@@ -4,7 +4,7 @@ import os
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import RequestLimits
-from feed_assets_tests.faults.proxy import Proxy
+from feed_assets_tests.support.s3_proxy import Proxy
 from feed_assets_tests.support.servers import S3Server
 
 QUICK = RequestLimits(retries=2, timeout=30, backoff=0.005)

@@ -11,8 +11,8 @@ from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.many_objects import put_many
 from feed_assets_tests.faults.proxied_boards import QUICK, credentials_of
-from feed_assets_tests.faults.proxy import Fault
 from feed_assets_tests.support.pull_partners import NOW, Partner
+from feed_assets_tests.support.s3_proxy import Fault
 
 _PREFIXES = count(1)
 

@@ -10,7 +10,7 @@ from feed_assets.core.feeds import File, next_update_id
 from feed_assets.feeds import write
 from feed_assets_tests.faults.grid import BIG, NOW, Cell, Grid, read_latest
 from feed_assets_tests.faults.many_objects import put_many
-from feed_assets_tests.faults.proxy import KINDS, TARGETS
+from feed_assets_tests.support.s3_proxy import KINDS, TARGETS
 
 CELLS = list(itertools.product(TARGETS, KINDS))
 

@@ -22,7 +22,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks import steps
 from feed_assets.orchestration.ticks.tick import Budget, Tick
 from feed_assets.runs.services import Services
-from feed_assets_tests.faults.proxy import Proxy
+from feed_assets_tests.support.s3_proxy import Proxy
 
 RAW = Feed.parse("web/raw/v1.0")
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
