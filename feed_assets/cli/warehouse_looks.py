@@ -23,10 +23,10 @@ class WarehouseLooks:
 
     def _look(self, name: str) -> str:
         from feed_assets.warehouse import load_state
-        from feed_assets.warehouse.target import engine_of
+        from feed_assets.warehouse.target import engine_at
 
         place = self.settings.warehouse(name)
-        engine = engine_of(place.url.get_secret_value(), place.iam_role, name)
+        engine = engine_at(place, name)
         if why := engine.absence():
             return why
         with engine.open() as connection:

@@ -67,7 +67,7 @@ def refused(
 
 
 def _engine(name: str) -> "Engine":
-    from feed_assets.warehouse.target import engine_of
+    from feed_assets.warehouse.target import engine_at
 
     place = settings().warehouse(name)
-    return engine_of(place.url.get_secret_value(), place.iam_role, name)
+    return engine_at(place, name)

@@ -33,7 +33,7 @@ from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.load_state import TableState, TopicState
 from feed_assets.warehouse.shapes import Column
 from feed_assets.warehouse.statements import STATE
-from feed_assets.warehouse.target import engine_of
+from feed_assets.warehouse.target import engine_at
 
 OWNERS = "owners"
 """The key, in an event's context, of the owners that the table's schema names."""
@@ -257,7 +257,7 @@ def looking(engine: Engine) -> Generator[Connection]:
 
 def _engine(warehouse: str) -> Engine:
     setting = settings().warehouse(warehouse)
-    return engine_of(setting.url.get_secret_value(), setting.iam_role, warehouse)
+    return engine_at(setting, warehouse)
 
 
 def _ends(topic: str) -> dict[int, int] | None:

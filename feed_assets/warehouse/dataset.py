@@ -78,7 +78,7 @@ class DatasetTable:
     """
 
     def __init__(self, target: Target, holder: str, of: DatasetUpdates, state: TopicState, mark: Mark) -> None:
-        if target.engine.reads_chunks:
+        if target.engine.reads_chunks or target.engine.ddl_commits:
             raise InvalidSetting(
                 f"{of.feed} is a dataset, but the warehouse {target.name} reads only chunks of topics: expected "
                 "PostgreSQL or DuckDB. Remove its warehouse_table, or name the topics to load."

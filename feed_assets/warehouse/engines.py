@@ -109,6 +109,9 @@ class Engine(ABC):
     reads_chunks: bool = False
     """True if the warehouse reads chunks directly from S3. Otherwise this machine sends its copies."""
 
+    ddl_commits: bool = False
+    """True if a statement that changes a table commits the open transaction."""
+
     stages_text: bool = False
     """True if the staging table has every column as text, so that each value is checked by itself."""
 
@@ -138,6 +141,26 @@ class Engine(ABC):
     def schema(self) -> str:
         """Return the SQL expression for the schema of the loaded tables."""
         return "current_schema()"
+
+    def folded(self, name: str) -> str:
+        """Return a name of ours as the information schema has it."""
+        return name
+
+    def reported(self, type_name: str) -> str:
+        """Return a type of a state table's column as the information schema reports it."""
+        return type_name
+
+    def before_load(self) -> Iterator[str]:
+        """Yield further statements before the transaction of a load, if changes of tables commit. There are none."""
+        return iter(())
+
+    def stored(self, table: str, query: str) -> str:
+        """Return the statement that stores a query's rows in a temporary table."""
+        return f"CREATE TEMP TABLE {table} AS {query}"
+
+    def dropped(self, table: str, /) -> Iterator[str]:
+        """Yield statements that drop a temporary table."""
+        yield f"DROP TABLE {table}"
 
     def misplaced(self, _connection: Connection, _table: str, /) -> str | None:
         """Return the schema that this user's table is in, if loads would now write to another schema; else None."""
@@ -192,7 +215,7 @@ class Engine(ABC):
             return f"numeric({kind.precision}, {kind.scale})"
         return self.json if kind.name == "json" else TYPES[kind.name]
 
-    def staged(self, kind: Kind) -> str:
+    def staged(self, kind: Kind, /) -> str:
         """Return the type of a kind in the staging table."""
         return self.text if self.stages_text or kind.name in AS_TEXT else self.type_of(kind)
 
@@ -219,7 +242,7 @@ class Engine(ABC):
         """Yield statements that create the table `newest`: for each key, the staged row with the highest offset."""
         keys = self.keys(shape)
         rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
-        yield f"CREATE TEMP TABLE {newest} AS {rows}"
+        yield self.stored(newest, rows)
 
     def row_id(self, _shape: Shape, /) -> str:
         """Return the column that finds a row of a table again in the same transaction. The default is none: ''."""

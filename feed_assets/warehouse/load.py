@@ -32,6 +32,7 @@ from feed_assets.warehouse import (
     refused_rows,
     snapshots,
     statements,
+    table_changes,
     union_state,
 )
 from feed_assets.warehouse.conflicts import Refusal, Refusals, change
@@ -118,12 +119,18 @@ def load(
     planned = _changes(place, topic, state, shapes)
     shapes, refused = dict(planned.shapes), planned.refusals
     shapes |= {None: None} if refused else {}  # For chunks with only tombstones, which are in groups of any schema.
+    if place.engine.ddl_commits:
+        table_changes.complete(place.engine, topic, place.holder)
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
             copies = _numbered(load_files.fetch(place.board, groups, folder, refused), place.part)
             ready = readied(place.engine, place.board, topic, state=state, shapes=shapes, copies=copies)
         changes = _changes(place, topic, ready.state, ready.shapes)
         after = replace(changes.state, positions=positions, topic_id=topic_id)
+        if place.engine.ddl_commits and changes.statements:
+            texts = changes.statements
+            table_changes.apply(place.engine, topic, place.holder, before=state, after=after, statements=texts)
+            changes = changes._replace(statements=())
         try:
             _commit(place, topic, before=state, after=after, ready=ready, changes=changes, signals=signals)
         except LoadFailed:
@@ -158,6 +165,9 @@ def _commit(
     engine, lines = place.engine, list[str]()
     with engine.open() as connection:
         grow(engine, connection, topic, holder=place.holder, state=before, longer=ready.state)
+        rows = _rows(place, connection, topic, after=after, ready=ready)
+        if rows and engine.ddl_commits:
+            rows.create_temporary(ready.batches, ready.shapes, changes.refusals)
         connection.execute("BEGIN")
         load_state.renew(connection, engine, place.holder)
         if load_state.read(connection, topic).positions != before.positions:
@@ -167,9 +177,8 @@ def _commit(
         for each in changes.statements:
             connection.execute(each)
         refused_rows.refuse(connection, engine, topic, ready.refused)
-        if after.shape is not None and ready.batches:
-            shape = union_state.staged(after.shape, place.part)
-            _Rows(place, connection, topic, shape).merge(ready.batches, ready.shapes, changes.refusals)
+        if rows:
+            rows.merge(ready.batches, ready.shapes, changes.refusals)
         if place.has_snapshots:
             lines = snapshots.apply(
                 connection, engine, topic, shape=after.shape, loaded=before.positions, signals=signals, part=place.part
@@ -181,6 +190,13 @@ def _commit(
         connection.execute("COMMIT")
     for each in lines:
         say(each)
+
+
+def _rows(place: LoadContext, connection: Connection, topic: str, *, after: TopicState, ready: Ready) -> "_Rows | None":
+    """Return the steps for the rows of a load, or None if it has no rows."""
+    if after.shape is None or not ready.batches:
+        return None
+    return _Rows(place, connection, topic, union_state.staged(after.shape, place.part))
 
 
 def _changes(place: LoadContext, table: str, state: TopicState, shapes: Shapes) -> _Changes:
@@ -254,6 +270,14 @@ class _Rows:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days, self._part = place.engine, place.deleted_days, place.part
 
+    def create_temporary(self, batches: Sequence[ChunkGroup], shapes: Shapes, refusals: Refusals) -> None:
+        """Create the temporary tables of a load before its transaction, which the statements would commit."""
+        self._run(self._engine.before_load())
+        self._run([self._staging(self._columns(batches, shapes, refusals))])
+        self._run(statements.temporary(self._engine, self._shape))
+        if self._shape.newest_by:
+            self._run([ordered_merge.create_winners(self._engine, self._shape)])
+
     def merge(self, batches: Sequence[ChunkGroup], shapes: Shapes, refusals: Refusals) -> None:
         """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
         self._stage(batches, shapes, refusals)
@@ -277,7 +301,7 @@ class _Rows:
         if self._engine.stages_text:
             self._run(statements.refuse_strays(self._engine, self._table, self._shape))
         if len({each.partition for each in batches}) > 1:  # Check this before DuckDB deletes the older rows.
-            self._check(self._connection.execute(statements.strays_among(self._shape)))
+            self._check(self._connection.execute(statements.strays_among(self._engine, self._shape)))
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for quoted_table in (self._engine.table(self._table), statements.deleted_of(self._table)):
             self._make_way(quoted_table)
@@ -291,15 +315,9 @@ class _Rows:
 
         Rows of refused schemas come first, and are recorded at once. Of these only deletes remain in the staging table.
         """
-        text = self._engine.text
-        types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
-        types |= {OPERATION: text, OFFSET: "bigint"}
-        columns = {
-            each.schema_id: self._staged_columns(batches, shapes[each.schema_id], refusals.get(each.schema_id))
-            for each in batches
-        }
-        ignored = {columns[each.schema_id][name] for each in batches for name in each.columns} - types.keys()
-        self._run([statements.stage(self._engine, self._shape, sorted(ignored))])
+        text, types, columns = self._engine.text, self._types, self._columns(batches, shapes, refusals)
+        if not self._engine.ddl_commits:
+            self._run([self._staging(columns)])
         for batch in sorted(batches, key=lambda each: _order(refusals.get(each.schema_id))):
             column_by_name, refusal = columns[batch.schema_id], refusals.get(batch.schema_id)
             has_key = refusal is None or refusal.has_key
@@ -327,6 +345,26 @@ class _Rows:
                 f"{batch.schema_id}. They were cut with another flatten than the topic now declares. Declare that one, "
                 f"load them by `feed-assets warehouse load WAREHOUSE {self._table} --once`, then declare the new one."
             )
+
+    @property
+    def _types(self) -> dict[str, str]:
+        """Return the types of the columns of the staging table that the table has, too."""
+        types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
+        return types | {OPERATION: self._engine.text, OFFSET: "bigint"}
+
+    def _columns(
+        self, batches: Sequence[ChunkGroup], shapes: Shapes, refusals: Refusals
+    ) -> dict[int | None, dict[str, str]]:
+        """Return the staging column for each column of the files, by schema id."""
+        return {
+            each.schema_id: self._staged_columns(batches, shapes[each.schema_id], refusals.get(each.schema_id))
+            for each in batches
+        }
+
+    def _staging(self, columns: Mapping[int | None, Mapping[str, str]]) -> str:
+        """Return the statement that creates the staging table."""
+        names = {name for each in columns.values() for name in each.values()}
+        return statements.stage(self._engine, self._shape, sorted(names - self._types.keys()))
 
     def _staged_columns(
         self, batches: Sequence[ChunkGroup], shape: Shape | None, refusal: Refusal | None

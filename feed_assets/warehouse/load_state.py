@@ -107,10 +107,34 @@ _TABLES = (
 )
 
 
+_CHANGES = LoaderTable(
+    "changes",
+    (
+        "topic {text} PRIMARY KEY",
+        "statements {text} NOT NULL",
+        "done bigint NOT NULL",
+        "schema_id bigint",
+        "shape {text}",
+    ),
+)
+"""Changes of tables that were begun, for warehouses where they commit: see `table_changes`."""
+
+
+def _tables(engine: Engine) -> tuple[LoaderTable, ...]:
+    return (*_TABLES, _CHANGES) if engine.ddl_commits else _TABLES
+
+
 def create(engine: Engine) -> tuple[str, ...]:
     """Return the statements that create the state tables."""
+    schemas = [f"CREATE SCHEMA IF NOT EXISTS {each}" for each in (STATE, DELETED)]
+    if engine.ddl_commits:  # Each statement may be the last one before a kill, or run beside another loader's.
+        begin = "CREATE TABLE IF NOT EXISTS"
+        values = ("CAST(1 AS bigint) AS id", "CAST('' AS {}) AS holder", "CAST({} AS timestamptz) AS seen_at")
+        row = ", ".join(values).format(engine.text, engine.now)
+        lease = f"{begin} {STATE}.lease AS SELECT {row}"
+        tables = [each.create(engine, begin) for each in _tables(engine) if each.name != "lease"]
+        return (*schemas, *tables, lease)
     tables, positions, lease, refused = (each.create(engine) for each in _TABLES)
-    schemas = (f"CREATE SCHEMA IF NOT EXISTS {each}" for each in (STATE, DELETED))
     return (*schemas, tables, positions, lease, _lease_of_nobody(engine), refused)
 
 
@@ -119,7 +143,11 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
     Raise LoadFailed if the tables or their schemas could run code of another role.
     """
-    if not exists(connection, engine):
+    if engine.ddl_commits:
+        if loader_tables.missing(connection, engine, _tables(engine)):
+            for each in create(engine):
+                connection.execute(each)
+    elif not exists(connection, engine):
         loader_tables.refuse_planted(connection, engine)
         _create(connection, engine)
     loader_tables.add_later(connection, engine, _TABLES)
@@ -138,7 +166,7 @@ def _create(connection: Connection, engine: Engine) -> None:
 
 def exists(connection: Connection, engine: Engine) -> bool:
     """Return whether the tables with the loader's state exist. Raise LoadFailed if they are altered or untrusted."""
-    return loader_tables.exist(connection, engine, _TABLES)
+    return loader_tables.exist(connection, engine, _tables(engine))
 
 
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
@@ -147,7 +175,7 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
     connection.execute(
         f"UPDATE {STATE}.lease SET holder = {literal(holder)}, seen_at = {engine.now} "
         f"WHERE holder IN ({literal(holder)}, {literal(_NOBODY)}) "
-        f"OR seen_at < {engine.now} - INTERVAL '{seconds:f} seconds'"
+        f"OR seen_at < {engine.now} - INTERVAL '{seconds * 1000:.0f} milliseconds'"
     )
     current_holder, seen_at = _lease(connection)
     if current_holder != holder:

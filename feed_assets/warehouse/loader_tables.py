@@ -45,19 +45,22 @@ class LoaderTable(NamedTuple):
         return f"{begin} {STATE}.{self.name} ({definitions})"
 
     @property
-    def form(self) -> str:
+    def names(self) -> list[str]:
+        """Return the names of the table and its columns."""
+        return [self.name, *(each.split()[0] for each in (*self.columns, *self.later))]
+
+    def form(self, engine: Engine) -> str:
         """Return the expected kind, columns and types of the table, in the same form as `_forms`."""
-        return _form([*self.columns, *self.later])
+        return _form(engine, [*self.columns, *self.later])
 
-    @property
-    def first_form(self) -> str:
+    def first_form(self, engine: Engine) -> str:
         """Return the form that an earlier version created."""
-        return _form(self.columns)
+        return _form(engine, self.columns)
 
 
-def _form(columns: Sequence[str]) -> str:
+def _form(engine: Engine, columns: Sequence[str]) -> str:
     named = [each.format(text="text").split()[:2] for each in columns]
-    return f"BASE TABLE ({', '.join(map(' '.join, named))})"
+    return f"BASE TABLE ({', '.join(f'{name} {engine.reported(kind)}' for name, kind in named)})"
 
 
 def exist(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> bool:
@@ -66,37 +69,44 @@ def exist(connection: Connection, engine: Engine, tables: Sequence[LoaderTable])
     Raise LoadFailed if only some exist, if one has an unexpected form, or if reading them could run code of another
     role.
     """
-    forms = _forms(connection)
+    forms = _forms(connection, engine, tables)
     if not forms.keys() & {each.name for each in tables}:
         return False
     for each in tables:
         form = forms.get(each.name, "no such table, or no right to use it")
-        if form not in (each.form, each.first_form):
-            raise altered(each.name, form, each.form, _RESTORE)
+        if form not in (expected := each.form(engine), each.first_form(engine)):
+            raise altered(each.name, form, expected, _RESTORE)
     _refuse(engine.planted(connection, False))
     return True
 
 
+def missing(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> bool:
+    """Return whether some of these tables do not exist."""
+    return not {each.name for each in tables} <= _forms(connection, engine, tables).keys()
+
+
 def add_later(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> None:
     """Add the columns that an earlier version did not create."""
-    forms = _forms(connection)
+    forms = _forms(connection, engine, tables)
     for each in tables:
-        if forms.get(each.name) != each.form:
+        if forms.get(each.name) != each.form(engine):
             for column in each.later:
                 connection.execute(f"ALTER TABLE {STATE}.{each.name} ADD COLUMN {column.format(text=engine.text)}")
 
 
-def _forms(connection: Connection) -> dict[str, str]:
+def _forms(connection: Connection, engine: Engine, tables: Sequence[LoaderTable]) -> dict[str, str]:
     """Return the kind, columns and types of each table in our schema, by name."""
     rows = connection.execute(
         "SELECT t.table_name, t.table_type, c.column_name, c.data_type FROM information_schema.tables t "
         "JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name "
-        f"WHERE t.table_schema = {literal(STATE)} ORDER BY t.table_name, c.ordinal_position"
+        f"WHERE t.table_schema = {literal(engine.folded(STATE))} ORDER BY t.table_name, c.ordinal_position"
     )
     columns = dict[tuple[str, str], list[str]]()
+    names = {engine.folded(each): each for table in tables for each in table.names}
     for name, kind, column, column_type in rows:
-        type_name = str(column_type).lower()
-        columns.setdefault((name, kind), []).append(f"{_plain(column)} {_TYPES.get(type_name, type_name)}")
+        type_name, column_name = str(column_type).lower(), names.get(column) or column
+        described = f"{_plain(column_name)} {_TYPES.get(type_name, type_name)}"
+        columns.setdefault((names.get(name) or name, kind), []).append(described)
     return {name: f"{kind} ({', '.join(each)})" for (name, kind), each in columns.items()}
 
 
@@ -118,8 +128,9 @@ def _refuse(message: str) -> None:
 def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
     """Raise LoadFailed if a load would write elsewhere than into the loaded table: into a view, or another schema."""
     rows = connection.execute(
-        f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
-        f"AND table_type <> 'BASE TABLE' AND table_schema IN ({engine.schema}, {literal(DELETED)})"
+        "SELECT table_schema, table_type FROM information_schema.tables "
+        f"WHERE table_name = {literal(engine.folded(table))} AND table_type <> 'BASE TABLE' "
+        f"AND table_schema IN ({engine.schema}, {literal(engine.folded(DELETED))})"
     )
     if schema := engine.misplaced(connection, table):
         raise LoadFailed(

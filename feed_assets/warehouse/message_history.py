@@ -81,7 +81,7 @@ def append(engine: Engine, table: str, shape: Shape, first_offset: int) -> Itera
     is_known = f"SELECT 1 FROM {target} t WHERE {is_same} AND t.{OFFSET} >= {first_offset}"
     rows = f"SELECT {engine.columns(shape)}, {rank} FROM {STAGING}"
     yield f"INSERT INTO {target} ({names}) SELECT {names} FROM ({rows}) s WHERE {_RANK} = 1 AND NOT EXISTS ({is_known})"
-    yield f"DROP TABLE {STAGING}"
+    yield from engine.dropped(STAGING)
 
 
 def drop_view(engine: Engine, table: str) -> str:

@@ -38,9 +38,17 @@ def newest(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
     yield _staged_winners(engine, shape)
     for quoted_table, is_deleted in ((engine.table(table), False), (deleted_of(table), True)):
         yield _replaced(engine, quoted_table, shape, is_deleted=is_deleted)
-    yield f"DROP TABLE {WINNERS}"
+    yield from engine.dropped(WINNERS)
     if engine.thins:  # `merge` drops the staging table only for the other engines.
         yield f"DROP TABLE {STAGING}"
+
+
+def create_winners(engine: Engine, shape: Shape) -> str:
+    """Return the statement that creates WINNERS, if it has to exist before the transaction."""
+    kinds = {each.name: engine.type_of(each.kind) for each in shape.columns}
+    keys = [f"{quoted(name)} {kinds[name]}" for name in shape.key]
+    places = [f"{_PARTITION} integer", f"{_OFFSET} bigint", f"{_VALUE} {kinds[shape.newest_by]}"]
+    return f"CREATE TEMP TABLE {WINNERS} ({', '.join([*keys, *places, f'{_ID} bigint', f'{_DELETED} boolean'])})"
 
 
 def _stored_winners(engine: Engine, table: str, shape: Shape) -> str:
@@ -57,7 +65,7 @@ def _stored_winners(engine: Engine, table: str, shape: Shape) -> str:
         )
     ]
     staged = f"WITH k AS (SELECT DISTINCT {', '.join(keys)} FROM {STAGING})"
-    return f"CREATE TEMP TABLE {WINNERS} AS {staged} {' UNION ALL '.join(rows)}"
+    return engine.stored(WINNERS, f"{staged} {' UNION ALL '.join(rows)}")
 
 
 def _staged_winners(engine: Engine, shape: Shape) -> str:
@@ -68,13 +76,14 @@ def _staged_winners(engine: Engine, shape: Shape) -> str:
     row_id = engine.row_id(shape)
     if not row_id:
         names = names_of((OPERATION, PARTITION, OFFSET, *(each.name for each in shape.columns)))
-        return f"CREATE TEMP TABLE {NEWEST} AS {_ranked(shape, engine.columns(shape), f'{names}, {STAGED_ORDER}')}"
+        return engine.stored(NEWEST, _ranked(shape, engine.columns(shape), f"{names}, {STAGED_ORDER}"))
     deciding = shape.model_copy(update={"columns": tuple(_deciding(shape))})
     columns = f"{engine.columns(deciding)}, {row_id} AS {_STAGED_ID}"
     winners = _ranked(deciding, columns, f"{_STAGED_ID}, {STAGED_ORDER}", staged_id=f", s.{_STAGED_ID}")
-    return (
-        f"CREATE TEMP TABLE {NEWEST} AS SELECT {engine.columns(shape)}, {STAGED_ORDER} "
-        f"FROM {STAGING} JOIN ({winners}) g ON {STAGING}.{row_id} = g.{_STAGED_ID}"
+    return engine.stored(
+        NEWEST,
+        f"SELECT {engine.columns(shape)}, {STAGED_ORDER} "
+        f"FROM {STAGING} JOIN ({winners}) g ON {STAGING}.{row_id} = g.{_STAGED_ID}",
     )
 
 
@@ -93,7 +102,9 @@ def _ranked(shape: Shape, columns: str, result: str, *, staged_id: str = "") -> 
     # These include values of later messages. A delete then loses to that message, which has a higher offset.
     staged_value = f"max({value}) OVER (PARTITION BY {keys}, s.{PARTITION})"
     stored_value = f"CASE WHEN w.{_PARTITION} = s.{PARTITION} THEN w.{_VALUE} END"
-    order = f"CASE WHEN s.{OPERATION} = 'delete' THEN GREATEST({staged_value}, {stored_value}) ELSE {value} END"
+    # In Snowflake, the greatest of a value and null is null.
+    greatest = f"COALESCE(GREATEST({staged_value}, {stored_value}), {staged_value}, {stored_value})"
+    order = f"CASE WHEN s.{OPERATION} = 'delete' THEN {greatest} ELSE {value} END"
     rows = (
         f"SELECT {staged}{staged_id}, w.{_PARTITION}, w.{_OFFSET}, w.{_VALUE}, {order} AS {STAGED_ORDER} "
         f"FROM (SELECT {columns} FROM {STAGING}) s LEFT JOIN {WINNERS} w ON {same_key(shape, 'w', 's')}"

@@ -5,7 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
 from feed_assets.core.topic_unions import UnionPart
-from feed_assets.warehouse import dataset_state, load_state, loader_tables, message_history, snapshots, union_topics
+from feed_assets.warehouse import (
+    dataset_state,
+    load_state,
+    loader_tables,
+    message_history,
+    snapshots,
+    table_changes,
+    union_topics,
+)
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import PARTITION, Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
@@ -112,6 +120,7 @@ def _forgotten(connection: Connection, engine: Engine, table: str, *, is_union: 
     else:
         yield f"DELETE FROM {STATE}.tables {where}"
     yield f"DELETE FROM {STATE}.refused {where}"
+    yield from table_changes.forget(engine, table)
     yield from snapshots.forget(connection, engine, table)
     if dataset_state.exists(connection, engine):
         for name in ("updates", "marks"):
@@ -129,9 +138,14 @@ def _positions(table: str, begin: int | str | None) -> Iterator[str]:
 def apply(connection: Connection, engine: Engine, holder: str, seconds: float, statements: Sequence[str]) -> None:
     """Run the statements in one transaction that holds the lease. Raise WarehouseTaken."""
     loader_tables.refuse_planted(connection, engine)
+    drops = [each for each in statements if each.startswith("DROP ")] if engine.ddl_commits else []
+    if drops:  # Each commits. After a kill, the same reset can be repeated.
+        load_state.take(connection, engine, holder, seconds)
+    for each in drops:
+        connection.execute(each)
     connection.execute("BEGIN")
     load_state.take(connection, engine, holder, seconds)
-    for each in statements:
+    for each in statements[len(drops) :]:
         connection.execute(each)
     load_state.release(connection, holder)
     connection.execute("COMMIT")

@@ -136,6 +136,15 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
     return f"CREATE TEMP TABLE {STAGING} ({', '.join([*load_columns, *columns, *ignored_columns])})"
 
 
+def temporary(engine: Engine, shape: Shape) -> Iterator[str]:
+    """Yield the statement that creates NEWEST, if it has to exist before the transaction. A history needs none."""
+    if not shape.is_history:
+        columns = [f"{quoted(each.name)} {engine.type_of(each.kind)}" for each in shape.columns]
+        order = [f"{STAGED_ORDER} {engine.type_of(each.kind)}" for each in _order_columns(shape)]
+        places = [f"{OPERATION} {engine.text}", f"{PARTITION} integer", f"{OFFSET} bigint"]
+        yield f"CREATE TEMP TABLE {NEWEST} ({', '.join([*places, *columns, *order])})"
+
+
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
     """Yield statements that delete staged rows that the warehouse cannot store, and record each with its reason."""
     names = {each.name: quoted(each.name) for each in shape.columns}
@@ -178,9 +187,9 @@ def refuse_rows(engine: Engine, topic: str, wrong: str, reason: str, texts: Mapp
     yield f"DELETE FROM {STAGING} WHERE {wrong}"
 
 
-def strays_among(shape: Shape) -> str:
+def strays_among(engine: Engine, shape: Shape) -> str:
     """Return a query for a staged key that comes from two partitions: its values, and both partitions."""
-    names = names_of(shape.key)
+    names = engine.keys(shape) if engine.ddl_commits else names_of(shape.key)  # There, keys are staged as texts.
     return (
         f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
         f"HAVING min({PARTITION}) <> max({PARTITION}) LIMIT 1"
@@ -254,9 +263,9 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     yield f"DELETE FROM {NEWEST} WHERE {is_delete}"
     names = names_of((*(each.name for each in shape.columns), PARTITION, OFFSET))
     yield f"INSERT INTO {target} ({names}) SELECT {names} FROM {NEWEST}"
-    yield f"DROP TABLE {NEWEST}"
+    yield from engine.dropped(NEWEST)
     if not engine.thins:
-        yield f"DROP TABLE {STAGING}"
+        yield from engine.dropped(STAGING)
     seconds = int(deleted_days * 86_400)
     yield f"DELETE FROM {deleted} WHERE {DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
 
@@ -271,7 +280,7 @@ def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
     names = names_of((*(each.name for each in shape.columns), PARTITION))
     yield f"INSERT INTO {engine.table(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"
-    yield f"DROP TABLE {STAGING}"
+    yield from engine.dropped(STAGING)
 
 
 def _staged_default(engine: Engine, column: Column) -> str:

@@ -15,7 +15,8 @@ from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import Target, engine_of
 from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, target_of
-from feed_assets_tests.warehouse import standin
+from feed_assets_tests.warehouse import snowflake_standin, standin
+from feed_assets_tests.warehouse.snowflake_standin import SnowflakeStandIn
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
 from feed_assets_tests.warehouse.stream import Stream
 from feed_assets_tests.warehouse.topic_loader import HOLDER, Loader
@@ -35,6 +36,17 @@ def redshift_url(postgresql) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def snowflake_url() -> Iterator[str]:
+    """Yield a schema that stands in for Snowflake."""
+    with snowflake_standin.server() as url:
+        yield url
+
+
+_ON_SNOWFLAKE = ("test_load",)
+"""Modules whose tests run on fakesnow, too, where a load takes a second. `test_snowflake.py` has the kills."""
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize tests over all warehouses, unless the test names some, and over the chunks' `FORMATS` of the module.
 
@@ -48,21 +60,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         is_own = {"url", "local_board"} & {*signature(metafunc.function).parameters}
         is_own |= {"local_board", "world", "fork"} & {*metafunc.fixturenames}
         kinds = ["duckdb", "postgresql", *([] if is_own else ["redshift"])]
+        kinds += ["snowflake"] if not is_own and metafunc.module.__name__.rpartition(".")[2] in _ON_SNOWFLAKE else []
         metafunc.parametrize("url", kinds, indirect=True)
 
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of a warehouse of each kind: all must behave alike."""
-    if request.param in ("postgresql", "redshift"):
+    if request.param in ("postgresql", "redshift", "snowflake"):
         return request.getfixturevalue(f"{request.param}_url")
     return f"duckdb://{tmp_path / 'ware house.db'}"
+
+
+def _engine_at(url: str) -> Engine:
+    if url.startswith("snowflake:"):
+        return SnowflakeStandIn(url)
+    return StandIn(url, ROLE) if url.startswith("redshift:") else engine_of(url)
 
 
 @pytest.fixture
 def engine(url: str) -> Engine:
     """Return a warehouse whose lease the test holds."""
-    made = StandIn(url, ROLE) if url.startswith("redshift:") else engine_of(url)
+    made = _engine_at(url)
     with made.open() as connection:
         load_state.prepare(connection, made)
         connection.execute("DELETE FROM feed_assets.lease")

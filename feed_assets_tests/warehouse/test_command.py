@@ -297,6 +297,10 @@ def role(url: str, named: str = ROLE) -> str:
     return json.dumps({"main": {"url": url, "iam_role": named}})
 
 
+def keyed(url: str) -> str:
+    return json.dumps({"main": {"url": url, "private_key": "secret"}})
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -306,6 +310,12 @@ def role(url: str, named: str = ROLE) -> str:
         ),
         ('{"main": {"url": "redshift://u:secret@h/d"}}', "['main']: iam_role is not set: it is needed for a redshift"),
         (role("duckdb:///f"), "['main']: iam_role is set, but the url is not a redshift"),
+        (keyed("snowflake://u:secret@a/d/s?warehouse=w"), "['main']: expected a private_key for Snowflake alone, and"),
+        (keyed("duckdb:///f"), "['main']: expected a private_key for Snowflake alone, and there either it or a pass"),
+        *(
+            (keyed(f"snowflake://{odd}"), "['main']['url']: expected snowflake://user:password@account/database/schema")
+            for odd in ("u@a/d?warehouse=w", "a/d/s?warehouse=w", "u@a/d/s", "u@a/d/s?warehouse=w&insecure=1")
+        ),
         (role("redshift://u:secret@h/d", "me"), "['main']['iam_role']: expected arn:aws:iam::ACCOUNT:role/NAME"),
         *(
             (role(f"redshift://u:secret{odd}1@h/d"), "['main']['url']: expected redshift://user:password@host")

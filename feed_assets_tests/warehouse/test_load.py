@@ -343,6 +343,7 @@ def comment_of(loader, stream, column):
     return found
 
 
+@pytest.mark.parametrize("url", ["duckdb", "postgresql", "redshift"], indirect=True)  # fakesnow has no comments.
 def test_comments_come_from_docs(loader, stream):
     schema = stream.schemas.add(ID, {**TEXT, "doc": "what it's about"})
     stream.send(schema, row(1))
@@ -350,6 +351,7 @@ def test_comments_come_from_docs(loader, stream):
     assert comment_of(loader, stream, "text") == "what it's about"
 
 
+@pytest.mark.parametrize("url", ["duckdb", "postgresql", "redshift"], indirect=True)  # fakesnow has no comments.
 def test_a_column_that_is_added_has_its_comment(loader, stream):
     stream.send(stream.schemas.add(ID), {"id": 1})
     loader.load(stream)
