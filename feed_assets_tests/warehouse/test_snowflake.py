@@ -96,11 +96,12 @@ def test_an_interrupted_change_is_completed_at_each_of_its_statements(loader, st
         counted.append(done)
         raise Killed
 
-    while not counted or counted[-1] < 14:
+    while True:
         with monkeypatch.context() as patch:
             patch.setattr(table_changes, "_count", dies)
-            with pytest.raises((Killed, WarehouseUnavailable)):
-                loader.load(stream)
+            for _ in range(2):  # The second one repeats the statement that was not counted.
+                with suppress(Killed, WarehouseUnavailable):
+                    loader.load(stream)
         with loader.engine.open() as connection:
             if not table_changes._stored(connection, stream.name):
                 break
