@@ -44,8 +44,8 @@ def change(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     operation = OPERATIONS.get(code) if isinstance(code, str) else None
     if operation is None:
         expected = f"expected one of {', '.join(OPERATIONS)}"
-        found = "null or missing" if code is None else brief(code)
-        raise Poison(f"the field op is {found}: {expected}", f"the field op is another word: {expected}")
+        word = "null or missing" if code is None else brief(code)
+        raise Poison(f"the field op is {word}: {expected}", f"the field op is another word: {expected}")
     part = "before" if operation == "delete" else "after"
     row = value.get(part)
     if not isinstance(row, dict):

@@ -159,8 +159,8 @@ class Decoder:
         word = value.get(self._name) if self._kind == "field" else snapshot_markers.header_of(message, self._name)
         if not isinstance(word, str) or word not in _OPERATIONS:
             expected, place = f"expected one of {', '.join(_OPERATIONS)}", f"the {self._kind} {self._name}"
-            found = "null or missing" if word is None else brief(word)
-            raise Poison(f"{place} is {found}: {expected}", f"{place} is another word: {expected}")
+            shown_word = "null or missing" if word is None else brief(word)
+            raise Poison(f"{place} is {shown_word}: {expected}", f"{place} is another word: {expected}")
         return _OPERATIONS[word]
 
     def _key(self, message: Message) -> Mapping[str, Any]:

@@ -33,8 +33,8 @@ def look(services: Services, settings: Settings, names: Iterable[str]) -> dict[s
     if due:
         with ThreadPoolExecutor(min(len(due), AT_ONCE)) as pool:
             errors = pool.map(partial(_error, settings, monotonic() + SECONDS), due)
-            found = dict(zip(due, errors, strict=True))
-        for name, error in found.items():
+            error_by_name = dict(zip(due, errors, strict=True))
+        for name, error in error_by_name.items():
             before, after = places_down.note_look(services.ledger, name, error, now)
             if (before.down is None) != (after.down is None):
                 _log.warning("The data center %s is %s.", name, "down" if after.down else "up again")

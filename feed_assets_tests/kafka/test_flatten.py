@@ -22,8 +22,8 @@ from feed_assets.warehouse.migrations import RenameColumn, migrate
 from feed_assets.warehouse.shapes import shape_of
 from feed_assets_tests.kafka.protobuf_orders import REGISTRY as PROTOBUF
 from feed_assets_tests.kafka.protobuf_orders import Order, head
-from feed_assets_tests.kafka.test_masks import KEY, keyed
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.mask_key import KEY, keyed
 
 GEO = {"type": "record", "name": "geo", "fields": [{"name": "lat", "type": "double"}, {"name": "up", "type": "int"}]}
 HOME = [

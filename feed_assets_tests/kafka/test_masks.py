@@ -1,11 +1,9 @@
 """Masks of declared columns: exact values, and dead letters that say nothing of their messages."""
 
-import hmac
 import json
 import signal
 from datetime import date
 from decimal import Decimal
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -25,8 +23,8 @@ from feed_assets.warehouse.shapes import shape_of
 from feed_assets_tests.support.connector_command import LOCATION
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import POISON, World, header
+from feed_assets_tests.support.mask_key import KEY, keyed
 
-KEY = b"k" * 32
 SECRET = "Pl4nted@example.org"
 USER = """{"type": "record", "name": "user", "fields": [
     {"name": "id", "type": "string"}, {"name": "email", "type": "string", "doc": "where to write"},
@@ -73,10 +71,6 @@ class Registry:
     def register(self, subject: str, schema: Any) -> int:
         SCHEMAS[99] = avro.parsed(json.dumps(schema), {})
         return 99
-
-
-def keyed(text: str, key: bytes = KEY) -> str:
-    return hmac.new(key, text.encode(), sha256).hexdigest()
 
 
 def wire(schema_id: int, datum: Any) -> bytes:
