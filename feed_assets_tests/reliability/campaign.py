@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from traceback import format_exc
@@ -117,8 +117,8 @@ def caught(stage: Stage, variant: str, steps: int) -> Played:
     """Play seeds with a wrong variant until the checker objects. Return the last one that was played."""
     for seed in range(SEEDS_OF_A_VARIANT):
         played = play(stage, seed, steps=steps, seconds=10**6, variant=variant)
-        if any(each.startswith(f"{wrong.breaks[variant]}: ") for each in played.objections):
-            return played
+        if found := [each for each in played.objections if each.startswith(f"{wrong.breaks[variant]}: ")]:
+            return replace(played, objections=found)
     raise AssertionError(f"{SEEDS_OF_A_VARIANT} seeds have not shown that {variant} breaks {wrong.breaks[variant]}")
 
 

@@ -46,12 +46,15 @@ def every_acknowledged_event_is_published_once(evidence: Evidence) -> Iterator[s
 def every_publication_has_one_event(evidence: Evidence) -> Iterator[str]:
     """Object unless our table of events has one event of each update that was valid, and none of any other."""
     events = evidence.table("ours.db", "SELECT table_name, partition_key, marker, context FROM events")
-    told = Counter(event[:3] for event in events if not json.loads(event[3]).get("no_new_data"))
+    told, any_of = Counter(each[:3] for each in events if _has_data(each[3])), {each[:3] for each in events}
     yield from (f"{event} is told {count} times" for event, count in told.items() if count > 1)
     for feed, key, found in evidence.outputs():
-        for update in found:
-            if (feed, key, _marker(update.id)) not in told:
-                yield f"{update.path} has no event"
+        missing = [update.path for update in found if (feed, key, _marker(update.id)) not in any_of]
+        yield from (f"{path} has no event" for path in missing)
+
+
+def _has_data(context: str) -> bool:
+    return not json.loads(context).get("no_new_data")
 
 
 def _marker(name: str) -> str:
