@@ -137,7 +137,9 @@ def test_a_key_from_another_partition_is_an_error_and_nothing_is_loaded(loader, 
         stream.send(schema, row(1), partition=0)
     with pytest.raises(KeyStrayed, match="the key id 1 comes from partitions 0 and 1"):
         loader.load(stream)
-    assert loader.known(stream) == held
+    known = loader.known(stream)
+    assert known.positions == held.positions
+    assert known == held or loader.engine.ddl_commits  # In Snowflake the table is made before the transaction.
 
 
 def test_a_long_key_from_another_partition_is_named_in_short(loader, stream):
