@@ -72,6 +72,7 @@ def _columns(
     properties: Any = definition.get("properties")
     if not isinstance(properties, dict):
         raise InvalidSchema("it has no properties: expected the schema of an object")
+    check_most(len(cast(dict[str, Any], properties)), MOST_COLUMNS, "properties")
     for name, declared in cast(dict[str, Any], properties).items():
         check_most(len(SEPARATOR.join((*path, name))), NAME_CHARACTERS, "characters of a property's name")
         types = [each for each in _types(declared, schema) if each[0] != "null"]

@@ -183,6 +183,13 @@ def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return look
 
 
+def test_doctor_names_a_warehouse_that_the_settings_lack(home, no_java, tmp_path, monkeypatch) -> None:
+    loaded = '), warehouse_table("x/clicks", topic=kafka_topic("ads/clicks", topic="t", key=["id"]), warehouse="x"'
+    (tmp_path / "misspelt_warehouse.py").write_text(TOPIC.format("t", loaded))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "there is no warehouse 'x'" in looked("-m", "misspelt_warehouse")[1]["module"][1]
+
+
 def test_doctor_omits_kafka_without_kafka_settings(kafka) -> None:
     assert kafka() == {}
 
@@ -198,8 +205,6 @@ def test_doctor_checks_broker_registry_and_declared_topics(kafka, broker, regist
     admin = AdminClient({"bootstrap.servers": broker.servers})
     admin.create_topics([NewTopic(name, 1)])[name].result(120)
     assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
-    options = '), warehouse_table("x/clicks", topic=kafka_topic("ads/clicks", topic="t", key=["id"]), warehouse="x"'
-    assert "there is no warehouse 'x'" in str(kafka("t", options)), "a misspelt one"
     assert "FEED_ASSETS_MASK_KEY is not set" in kafka(name, ', mask={"email": "hash"}')["topics"][1]
 
 

@@ -65,7 +65,8 @@ class Stage:
 
 @contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
-    """Start a process that forks all others, and make a home with empty databases."""
+    """Start a process that forks all others, and make a home with empty databases. Restore the environment."""
+    before = {**os.environ}
     os.environ[LOADS] = "1"
     try:
         with ExitStack() as servers, forks(*LATER, "feed_assets_tests.reliability.processes") as started:
@@ -75,7 +76,8 @@ def stage(folder: Path) -> Iterator[Stage]:
             (template / "blackboard").mkdir()
             yield Stage(started, folder, _filled(made, template), servers)
     finally:
-        del os.environ[LOADS]
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _filled(world: World, template: Path) -> Path:

@@ -91,7 +91,7 @@ class RegisteringRegistry(Registry):
         super().__init__()
         self.ids: dict[str, int] = {}
 
-    def json_columns(self, schema_id: int) -> list[tuple[str, str]]:
+    def json_columns(self, schema_id: int, depth: int = 0) -> list[tuple[str, str]]:
         return columns_of({7: JSON_SCHEMA}[schema_id])
 
     def register(self, subject: str, schema: Any) -> int:

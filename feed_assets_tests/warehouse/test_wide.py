@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import avro
-from feed_assets.warehouse import migrations, shapes
+from feed_assets.warehouse import migrations, renames, shapes
 from feed_assets.warehouse.conflicts import change
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import MOST_COLUMNS, TEXT, Column, Kind, Shape, shape_of
@@ -66,8 +66,8 @@ def test_each_branch_of_a_union_is_compared_twice(monkeypatch):
 
 def test_each_alias_of_a_schema_is_tried_once(monkeypatch):
     """Give each field the names of all others as aliases: one way through them all is tried, not each of 7!."""
-    names, moved, tried = [f"a{n}" for n in range(7)], migrations._moved, []
-    monkeypatch.setattr(migrations, "_moved", lambda name, *more: tried.append(name) or moved(name, *more))
+    names, moved, tried = [f"a{n}" for n in range(7)], renames._moved, []
+    monkeypatch.setattr(renames, "_moved", lambda name, *more: tried.append(name) or moved(name, *more))
     columns = [Column(name=name, kind=TEXT, aliases=tuple(names)) for name in [*names, "b", "c"]]
     made = migrations.migrate(shape(7), Shape(columns=tuple(columns), key=()))
     assert [each.name for each in made.shape.columns] == [*names, "b", "c"]
