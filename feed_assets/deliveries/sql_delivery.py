@@ -84,8 +84,8 @@ def _connected(name: str, seconds: float) -> Generator[tuple[Connection, bool]]:
     """
     warehouse = settings().warehouse(name)
     scheme = warehouse.url.get_secret_value().partition(":")[0]
-    if scheme == "duckdb":
-        raise InvalidSetting(f"the warehouse {name} is DuckDB: expected PostgreSQL or Redshift for a subscription.")
+    if other := {"duckdb": "DuckDB", "snowflake": "Snowflake"}.get(scheme):
+        raise InvalidSetting(f"the warehouse {name} is {other}: expected PostgreSQL or Redshift for a subscription.")
     try:
         with Target(name, warehouse).engine.open() as connection, ended_after(seconds + GRACE_SECONDS, connection.shut):
             connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")

@@ -70,6 +70,11 @@ class ForeignSchemas:
         """
         return self._glue.versions(schema_id, form) if isinstance(schema_id, UUID) else self._global(schema_id, form)
 
+    def note_copied(self, schema_id: ForeignId) -> None:
+        """Note that a schema was copied, and the versions before it: they are not read again."""
+        if isinstance(schema_id, UUID):
+            self._glue.note_copied(schema_id)
+
     def _global(self, schema_id: GlobalId, form: str) -> Iterator[Schema]:
         path = f"ids/globalIds/{schema_id.number}"
         text, references = self._answer(path), self._answer(f"{path}/references")

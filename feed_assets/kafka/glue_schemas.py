@@ -26,7 +26,9 @@ class GlueSchemas:
 
     def __init__(self) -> None:
         self._reached: dict[str, int] = {}
-        """The greatest version of each schema that was read with the versions before it, by the schema's ARN."""
+        """The greatest version of each schema that was copied with the versions before it, by the schema's ARN."""
+        self._numbers: dict[UUID, tuple[str, int]] = {}
+        """The ARNs and numbers of versions that were read and not copied yet."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -34,7 +36,7 @@ class GlueSchemas:
             client.close()
 
     def versions(self, version_id: UUID, form: str) -> Iterator[Schema]:
-        """Yield the version with an id. Before it, yield the versions that precede it, unless they were read already.
+        """Yield the version with an id. Before it, yield the versions that precede it, unless they were copied already.
 
         So versions can be copied in their order, whichever a topic has first. Raise UnknownSchema, InvalidSchema if the
         schema has another form, and KafkaUnavailable.
@@ -49,8 +51,13 @@ class GlueSchemas:
             except UnknownSchema:  # The version was deleted.
                 continue
             yield Schema(before["SchemaDefinition"], form)
-        self._reached[arn] = max(self._reached.get(arn, 0), number)
+        self._numbers[version_id] = arn, number
         yield Schema(answer["SchemaDefinition"], form)
+
+    def note_copied(self, version_id: UUID) -> None:
+        """Note that a version and those before it were copied. If a copy fails, all are read again."""
+        arn, number = self._numbers.pop(version_id)
+        self._reached[arn] = max(self._reached.get(arn, 0), number)
 
     def _version(self, **place: Any) -> dict[str, Any]:
         with _translated():

@@ -123,7 +123,7 @@ def _check_records(record: Mapping[str, Any], topic: Topic, place: str) -> None:
     for name in topic.masks.keys() - names:
         if topic.flatten and (inside := [each for each in sorted(names) if name in records_of(each)]):
             raise Poison.plain(f"{place} has columns for the fields of {name}, which is masked: mask {inside[0]}")
-        if around := [each for each in records_of(name) if each in columns]:
+        if around := [each for each in records_of(name) if each in {*columns, *topic.key}]:
             raise Poison.plain(f"{place} has {around[0]} as one column, and {name} is masked: mask {around[0]}")
 
 

@@ -102,8 +102,14 @@ class Schemas:
         return self._fetched(schema_id, lambda: _columns_of(depth, self._client.get_schema(schema_id)), form)
 
     def copied(self, schema_id: ForeignId, form: str) -> int:
-        """Register a copy of a schema with a foreign id, and return the copy's id. Raise as `get` and `register` do."""
-        return self._kept(schema_id, lambda: self._copy(schema_id, form), form)
+        """Register a copy of a schema with a foreign id, and return the copy's id.
+
+        Raise Poison if it is unusable, and RegistryFails for any other failure: topics without such ids go on.
+        """
+        try:
+            return self._kept(schema_id, lambda: self._copy(schema_id, form), form)
+        except KafkaUnavailable as error:
+            raise RegistryFails(str(error)) from error
 
     def _check_refused(self, schema_id: _Id, form: str) -> None:
         since, reason = self._refused.get((schema_id, form), (-_REFUSED_SECONDS, ""))
@@ -197,12 +203,14 @@ class Schemas:
         raise _poison(schema_id, reason)
 
     def _copy(self, schema_id: ForeignId, form: str) -> tuple[int, int]:
-        """Register a schema, after the versions before it. Of those, leave out what the registry does not take."""
+        """Register a schema, after the versions before it. Of those, leave out what the registry takes for invalid."""
         *earlier, schema = self._foreign.versions(schema_id, form)
         for each in earlier:
-            with suppress(InvalidSchema, RegistryFails):
+            with suppress(InvalidSchema):
                 self._registered_copy(each)
-        return self._registered_copy(schema)
+        copied = self._registered_copy(schema)
+        self._foreign.note_copied(schema_id)
+        return copied
 
     def _registered_copy(self, schema: Schema) -> tuple[int, int]:
         """Register a schema under a subject of its own. Raise InvalidSchema if the registry takes it for invalid."""

@@ -1,17 +1,20 @@
 """Framings of keys and values: the schema that they name, and where their content begins."""
 
+from contextlib import closing
 from struct import pack
 from uuid import UUID
 from zlib import compress
 
 import pytest
 
+from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, framing, protobuf_schemas
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.foreign_schemas import GlobalId
+from feed_assets.kafka.glue_schemas import GlueSchemas
 from feed_assets.kafka.messages import DeadLetter, Message
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.registry_schemas import Poison, RegistryFails, Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets_tests.support.each_case import each_case
 
@@ -187,3 +190,25 @@ def test_a_masked_topic_quotes_nothing_of_a_header():
     letter = decoder(Message(0, None, b"x", [(HEADER, b"\x7fsecret!")]))
     assert isinstance(letter, DeadLetter)
     assert letter.reason == "the value has the schema id of another number: expected at most 2147483647"
+
+
+def test_versions_of_glue_are_read_again_until_they_are_copied(monkeypatch):
+    def version(_self, SchemaVersionId=None, SchemaVersionNumber=None, **_):  # noqa: N803
+        number = int(SchemaVersionId[-1]) if SchemaVersionId else SchemaVersionNumber["VersionNumber"]
+        return {"DataFormat": "AVRO", "SchemaArn": "arn", "VersionNumber": number, "SchemaDefinition": f"v{number}"}
+
+    monkeypatch.setattr(GlueSchemas, "_version", version)
+    glue, second, third = GlueSchemas(), UUID(int=2), UUID(int=3)
+    for _ in range(2):  # The first copy fails.
+        assert [each.schema_str for each in glue.versions(second, "AVRO")] == ["v1", "v2"]
+    glue.note_copied(second)
+    assert [each.schema_str for each in glue.versions(third, "AVRO")] == ["v3"]
+
+
+def test_a_foreign_schema_that_cannot_be_copied_holds_only_topics_with_such_ids(monkeypatch):
+    def refuse(*_):
+        raise KafkaUnavailable("no rights")
+
+    monkeypatch.setattr(GlueSchemas, "versions", refuse)
+    with closing(Schemas("http://127.0.0.1:1")) as schemas, pytest.raises(RegistryFails, match="no rights"):
+        schemas.copied(UUID(int=1), "AVRO")
