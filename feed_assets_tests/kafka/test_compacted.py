@@ -6,6 +6,7 @@ from time import time
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer
 
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.kafka import range_reader as module
@@ -110,7 +111,8 @@ def test_a_range_ending_in_a_compaction_gap_is_read_once_a_later_message_arrives
     """Use a reader that does not learn where its partition ends."""
     topic.send(25 * "1" + "2")
     topic.wait()
-    with closing(world.place.chunking().clients.consumer()) as reader:
+    conf = {"bootstrap.servers": world.place.servers, "group.id": world.name, "isolation.level": "read_committed"}
+    with closing(Consumer(conf)) as reader:
         found = [*module.follow(reader, world.name, {0: OffsetRange(3, 20)})]
     assert found == [module.Reached(0, 20)]
 

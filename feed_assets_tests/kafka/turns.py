@@ -5,7 +5,7 @@ from dataclasses import replace
 from threading import Event
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from feed_assets.kafka import service
 from feed_assets.kafka.clients import Clients
@@ -81,6 +81,8 @@ class Turns:
             self._note(EMPTY)
             return consumer.poll(0)
         received = consumer.poll(30)
+        while received is not None and received.error() and received.error().code() == KafkaError._PARTITION_EOF:
+            received = consumer.poll(30)
         assert received is not None, "the broker did not answer within 30 s"
         assert received.error() is None, received.error()
         self._coming -= 1
