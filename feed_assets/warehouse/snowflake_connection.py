@@ -1,15 +1,16 @@
 """Connections to Snowflake: login, names in upper case, sending of rows, and errors."""
 
+import os
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from uuid import uuid4
 
-import snowflake.connector as driver
 from pydantic import SecretStr
 
 from feed_assets.core.errors import InvalidSetting, LoadFailed, WarehouseUnavailable
@@ -21,6 +22,20 @@ from feed_assets.warehouse.duck import translated as duck_translated
 from feed_assets.warehouse.engines import IS_ANOTHERS
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import PARTITION
+
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+
+
+def _imported() -> Any:
+    """Return the driver. Take back what it sets in the environment: child processes would use more memory for Arrow."""
+    was_set = _POOL in os.environ
+    imported = import_module("snowflake.connector")
+    if not was_set:
+        os.environ.pop(_POOL, None)
+    return imported
+
+
+driver = _imported()
 
 LOCK_SECONDS = 60
 """The most seconds for which a statement waits for a lock. Snowflake's default is 12 hours."""
@@ -63,7 +78,7 @@ def connected(url: str, private_key: SecretStr | None, **overrides: Any) -> Gene
     """Yield a connection of the driver until the block ends. Raise WarehouseUnavailable, InvalidSetting."""
     options = {**options_of(url, private_key), **overrides}
     with translated(url):
-        opened: Any = driver.connect(**options)  # pyright: ignore[reportUnknownMemberType]
+        opened: Any = driver.connect(**options)
     try:
         yield opened
     finally:

@@ -15,7 +15,7 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.parquet_lake import DAILY, MONDAY, OLD, TUESDAY, WEDNESDAY, parquet
 
 ROWS = 4_000_000
-MOST_MB = 48
+MOST_MB = 40
 """Rows of 64 MB in one row group. Streaming takes 23 MB for any number of rows; `to_arrow` takes 159 MB."""
 
 PROGRAM = f"""

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import snowflake.connector as driver
 import sqlglot
 from sqlglot import exp
 
 from feed_assets.warehouse.snowflake import Snowflake
-from feed_assets.warehouse.snowflake_connection import SnowflakeConnection, connected
+from feed_assets.warehouse.snowflake_connection import SnowflakeConnection, connected, driver
 from feed_assets_tests.support.servers import free_ports, wait_until
 
 _CHANGES = (exp.Create, exp.Drop, exp.Alter, exp.Comment)

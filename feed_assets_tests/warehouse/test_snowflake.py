@@ -1,5 +1,8 @@
 """Loads into Snowflake, executed by fakesnow: kills between statements that commit, and what it cannot take."""
 
+import os
+import subprocess
+import sys
 from contextlib import suppress
 from decimal import Decimal
 
@@ -188,3 +191,12 @@ def test_a_key_is_read_from_a_file_or_from_the_setting(url, tmp_path):
         with pytest.raises(InvalidSetting, match=r"private_key of the warehouse cannot be read \(\w+\)") as error:
             options_of(URL, SecretStr(wrong))
         assert "secret" not in str(error.value)
+
+
+def test_the_driver_leaves_the_environment_of_child_processes_as_it_was(url):
+    program = (
+        "import os, sys; before = {**os.environ}; from feed_assets.warehouse.target import engine_of; "
+        "engine_of(sys.argv[1]); assert before == os.environ"
+    )
+    environment = {name: each for name, each in os.environ.items() if not name.startswith("ARROW_")}
+    subprocess.run([sys.executable, "-c", program, url], env=environment, check=True)
