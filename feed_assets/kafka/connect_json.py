@@ -13,7 +13,7 @@ from reprlib import repr as brief
 from typing import Any, cast
 
 from feed_assets.core.record_columns import MOST_LEVELS
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 
 _LEVELS = 3 + MOST_LEVELS
 """The deepest struct with values to convert: an envelope, its row, records in it, and a decimal with its own scale."""

@@ -10,7 +10,7 @@ from reprlib import repr as brief
 from typing import Any, cast
 
 from feed_assets.kafka import avro
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 
 OPERATIONS = {"c": "create", "r": "refresh", "u": "update", "d": "delete"}
 """Types of messages by Debezium's `op`. It is `r` for a row that a snapshot has read."""

@@ -13,14 +13,15 @@ from feed_assets.core.schemas import column_types
 from feed_assets.core.topics import OPERATIONS, PLAIN_KEYS, Mask, Topic
 from feed_assets.kafka import avro, debezium, dialect, framing, snapshot_markers
 from feed_assets.kafka.dialect import Unwritable
-from feed_assets.kafka.flat_records import FlatRecord, flattened, key_field
+from feed_assets.kafka.flat_records import FlatRecord, flattened, with_key_columns
 from feed_assets.kafka.framing import Framed
 from feed_assets.kafka.json_values import JsonValues, object_of, value_of
 from feed_assets.kafka.masks import Masks, masked_record, masks_of
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.plain_keys import key_of
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.protobuf_values import protobuf_fields
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema
 
 _DEFAULT = "update"
@@ -179,8 +180,7 @@ class Decoder:
         if not isinstance(key, dict) and len(self._topic.key) == 1:
             key = {self._topic.key[0]: key}
         fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
-        for name in self._topic.key:
-            fields = {**fields, **key_field(fields, name, self._topic.flatten)}
+        fields = with_key_columns(fields, self._topic.key, self._topic.flatten)
         if absent := [name for name in self._topic.key if name not in fields]:
             raise Poison.plain(f"{place} has no field {absent[0]}")
         return self._of_declared_types(fields)

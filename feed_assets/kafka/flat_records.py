@@ -4,12 +4,12 @@ The type alone decides which columns there are, so chunks and tables have the sa
 types, and records below the declared depth are one column each.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from feed_assets.core.record_columns import column_of, records_of
 from feed_assets.kafka.avro_types import branches, named_types
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.schema_limits import MOST_COLUMNS, NAME_CHARACTERS, InvalidSchema, check_most
 
 _MOST_ALIASES = 10_000
@@ -61,14 +61,21 @@ def aliases_of(field: Mapping[str, Any]) -> list[str]:
     return [each for each in cast(list[Any], aliases) if isinstance(each, str)] if isinstance(aliases, list) else []
 
 
-def key_field(fields: Mapping[str, Any], name: str, depth: int) -> Mapping[str, Any]:
+def with_key_columns(fields: Mapping[str, Any], names: Iterable[str], depth: int) -> Mapping[str, Any]:
+    """Return the fields of a message's key, with those in its records that have the names of columns."""
+    if not depth:
+        return fields
+    return {**fields, **{column: each for name in names for column, each in _key_field(fields, name, depth).items()}}
+
+
+def _key_field(fields: Mapping[str, Any], name: str, depth: int) -> Mapping[str, Any]:
     """Return the field of a message's key that has the name of a column, as `{name: value}`; {} without the field."""
     if name in fields or not depth:
         return {name: fields[name]} if name in fields else {}
     for record in records_of(name):
         if isinstance(inner := fields.get(record), dict):
             inner_name = name.removeprefix(column_of(record, ""))
-            if inner_field := key_field(cast(Mapping[str, Any], inner), inner_name, depth - 1):
+            if inner_field := _key_field(cast(Mapping[str, Any], inner), inner_name, depth - 1):
                 return {name: inner_field[inner_name]}
     return {}
 

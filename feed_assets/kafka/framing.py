@@ -16,8 +16,9 @@ from feed_assets.core.topics import Framing
 from feed_assets.kafka.avro import HEAD
 from feed_assets.kafka.foreign_schemas import GlobalId
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.protobuf_schemas import MessageIndex
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import LEVELS, NAME_CHARACTERS
 
 _GREATEST_ID = 2**31 - 1

@@ -19,7 +19,8 @@ from feed_assets.core.message_words import with_article
 from feed_assets.core.record_columns import column_of, records_of
 from feed_assets.core.topic_columns import decimal_digits, record_schema, spelled
 from feed_assets.kafka.connect_json import payload_of
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import Schemas
 
 SUBJECT = "feed_assets-rows"
 """How the registry's subjects of declared schemas begin. The rest is a digest, so each schema has its own subject."""

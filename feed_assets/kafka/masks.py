@@ -16,7 +16,7 @@ from feed_assets.kafka import dialect
 from feed_assets.kafka.avro_types import branches
 from feed_assets.kafka.flat_records import aliases_of
 from feed_assets.kafka.messages import DeadLetter, Headers, Message
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 
 SIZE, DIGEST = "feed_assets.size", "feed_assets.digest"
 """Headers of a dead letter without content: the bytes of its message, and their keyed digest."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 
 _NO_UUID = "the key is not the text of a UUID"
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.schema_limits import NAME_CHARACTERS, check_most
 
 Read = Callable[[Any], Any]

@@ -10,9 +10,9 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from feed_assets.kafka.avro_memory import MESSAGE_BYTES
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.protobuf_kinds import KNOWN, SCALARS, FieldKind, Read, enum_kind, unchanged
 from feed_assets.kafka.protobuf_schemas import BUILT_IN
-from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.schema_limits import LEVELS, NAME_CHARACTERS, InvalidSchema, check_most
 
 _fields_of: Callable[[Any], Sequence[tuple[Any, Any]]] = Empty.ListFields

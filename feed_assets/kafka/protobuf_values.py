@@ -10,9 +10,10 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.kafka import avro
 from feed_assets.kafka.framing import Framed
 from feed_assets.kafka.json_values import subject_of
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.protobuf_messages import TypeReaders
 from feed_assets.kafka.protobuf_schemas import MessageIndex
-from feed_assets.kafka.registry_schemas import MOST_CHARACTERS, Poison, Schemas
+from feed_assets.kafka.registry_schemas import MOST_CHARACTERS, Schemas
 from feed_assets.kafka.schema_limits import MOST_COLUMNS, InvalidSchema, check_most
 
 _MOST_MESSAGES = 4

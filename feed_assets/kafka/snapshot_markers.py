@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from feed_assets.core.topics import DEBEZIUM, Topic
 from feed_assets.kafka.messages import Marker, Message, SnapshotMarker
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 
 REPLAYED = "feed_assets.replayed"
 """The header of a replayed dead letter of a topic with markers. It marks nothing: the rest of its snapshot is older."""

@@ -15,7 +15,8 @@ from feed_assets.core.limits import READ_BYTES, REASON_BYTES, REJECT_BYTES, ROW_
 from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients
 from feed_assets.kafka.decode import record
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.topic_identity import one_topic
 from feed_assets.kafka.topic_reader import Placed, ReadMessages
 from feed_assets.settings import settings

@@ -13,13 +13,13 @@ from urllib.parse import unquote
 
 import duckdb
 
-from feed_assets.core.errors import InvalidShape, LoadFailed, TableBusy, WarehouseBusy, WarehouseUnavailable
+from feed_assets.core.errors import LoadFailed, TableBusy, WarehouseBusy, WarehouseUnavailable
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.home import refuse_others_folder
 from feed_assets.warehouse.chunk_rows import rows_of
 from feed_assets.warehouse.engines import IS_ANOTHERS, MOST_OF_A_ROW, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
-from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape, check_case
 
 _MEMORY = "1GB"
 """The memory limit of DuckDB. A larger load uses temporary files. DuckDB's default is most of the machine's."""
@@ -128,17 +128,10 @@ class DuckDB(Engine):
         pairs = ", ".join(f"{literal(name)}, CAST({each} AS varchar)" for name, each in texts.items())
         return f"left(CAST(json_object({pairs}) AS varchar), {MOST_OF_A_ROW})"
 
-    def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
-        """Return no conditions, because no row of a chunk is too large for DuckDB."""
-        return iter(())
-
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape also for names that differ only in case, which DuckDB treats as the same name."""
         super().check(table, shape)
-        names = dict[str, str]()
-        for each in shape.columns:
-            if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
-                raise InvalidShape(f"{other} and {each.name} are the same name in DuckDB. Rename one of the fields.")
+        check_case(shape.columns, "DuckDB")
 
 
 _TRIGGERS = "SELECT trigger_name, schema_name, table_name FROM system.main.duckdb_triggers()"

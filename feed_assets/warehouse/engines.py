@@ -192,9 +192,9 @@ class Engine(ABC):
         """Return SQL for a JSON object of texts: an expression by name. The default is NULL: the chunk has the row."""
         return "NULL"
 
-    @abstractmethod
-    def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield SQL conditions under which a staged row cannot be stored, each with its reason."""
+    def limits(self, _shape: Shape, /) -> Iterator[tuple[str, str]]:
+        """Yield SQL conditions under which a staged row cannot be stored, each with its reason: none by default."""
+        return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot store."""

@@ -15,7 +15,7 @@ from feed_assets.warehouse import columnar
 from feed_assets.warehouse.engines import ColumnGrowth, Engine, Findings, comment
 from feed_assets.warehouse.lengths import look
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
-from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape, check_case
 
 LENGTHS = (256, 1024, 4096, 16_384, 65_535)
 """Lengths of text columns in bytes. A column begins with the first length, and grows to the next ones as needed."""
@@ -119,11 +119,8 @@ class Redshift(Engine):
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape also for names that differ only in case, and for too long names and schemas."""
         super().check(table, shape)
-        names = dict[str, str]()
-        for each in shape.columns:
-            if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
-                raise InvalidShape(f"{other} and {each.name} are the same name in Redshift. Rename one of the fields.")
-        for name in (table, *names.values()):
+        check_case(shape.columns, "Redshift")
+        for name in (table, *(each.name for each in shape.columns)):
             if len(name.encode()) > _LONGEST_NAME:
                 raise InvalidShape(f"{name} is not a name in Redshift: expected at most {_LONGEST_NAME} bytes.")
         if (size := len(shape.model_dump_json().encode())) > LENGTHS[-1]:

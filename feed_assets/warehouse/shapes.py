@@ -1,7 +1,7 @@
 """A table's shape, made from an Avro schema: its columns, each of a kind for which every warehouse has a type."""
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -214,6 +214,14 @@ def check_columns(count: int) -> None:
             f"the table would have {count:,} columns, with those that were dropped: expected at most "
             f"{MOST_COLUMNS:,}. Put some fields into a record or map, or make the table anew."
         )
+
+
+def check_case(columns: Iterable[Column], warehouse: str, fold: Callable[[str], str] = str.lower) -> None:
+    """Raise InvalidShape for names that differ only in case, in a warehouse that folds names."""
+    names = dict[str, str]()
+    for each in columns:
+        if (other := names.setdefault(fold(each.name), each.name)) != each.name:
+            raise InvalidShape(f"{other} and {each.name} are the same name in {warehouse}. Rename one of the fields.")
 
 
 def _owners(record: Schema) -> tuple[str, ...]:

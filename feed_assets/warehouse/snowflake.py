@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import MOST_OF_A_ROW, Engine
-from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape, check_case
 from feed_assets.warehouse.snowflake_connection import STAGE, SnowflakeConnection, connected, upper
 
 _TYPES = {
@@ -93,18 +93,11 @@ class Snowflake(Engine):
         pairs = ", ".join(f"{literal(name)}, CAST({each} AS varchar)" for name, each in texts.items())
         return f"LEFT(TO_JSON(OBJECT_CONSTRUCT_KEEP_NULL({pairs})), {MOST_OF_A_ROW})"
 
-    def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
-        """Return no conditions: a table has no key that an index must store."""
-        return iter(())
-
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape also for names that differ only in case, and for names that are too long."""
         super().check(table, shape)
-        names = dict[str, str]()
-        for each in shape.columns:
-            if (other := names.setdefault(upper(each.name), each.name)) != each.name:
-                raise InvalidShape(f"{other} and {each.name} are the same name in Snowflake. Rename one of the fields.")
-        for name in (table, *names.values()):
+        check_case(shape.columns, "Snowflake", upper)
+        for name in (table, *(each.name for each in shape.columns)):
             if len(name) > _LONGEST_NAME:
                 raise InvalidShape(f"{name} is not a name in Snowflake: expected at most {_LONGEST_NAME} characters.")
 

@@ -23,7 +23,8 @@ from feed_assets.kafka import signal_message, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.lag import ends, why_unsignalled
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables, union_state
 from feed_assets.warehouse.conflicts import TableChange, change

@@ -19,7 +19,7 @@ from feed_assets.kafka import avro, dialect, messages
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, SnapshotMarker, Tombstone
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.signal_message import Signal, minute_of
 from feed_assets_tests.support.each_case import each_case
 

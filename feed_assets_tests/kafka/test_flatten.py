@@ -14,7 +14,8 @@ from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.json_schemas import columns_of
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets.orchestration.declare.topic_tables import kafka_topic
 from feed_assets.orchestration.declare.warehouse_tables import warehouse_table

@@ -14,7 +14,8 @@ from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.foreign_schemas import GlobalId
 from feed_assets.kafka.glue_schemas import GlueSchemas
 from feed_assets.kafka.messages import DeadLetter, Message
-from feed_assets.kafka.registry_schemas import Poison, RegistryFails, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import RegistryFails, Schemas
 from feed_assets.kafka.schema_limits import InvalidSchema
 from feed_assets_tests.support.each_case import each_case
 

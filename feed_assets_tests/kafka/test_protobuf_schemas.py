@@ -15,8 +15,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 from feed_assets.core.limits import REASON_BYTES
 from feed_assets.kafka import protobuf_schemas
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.protobuf_text import file_of
-from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.schema_limits import NAMES, SCHEMA_BYTES, InvalidSchema
 from feed_assets_tests.kafka import protobuf_texts
 from feed_assets_tests.kafka.protobuf_orders import FLAT, Registry, decoded, head

@@ -13,7 +13,8 @@ from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, decode, registry_schemas
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import Schemas
 
 PLACE = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}
 CLICK = {"type": "record", "name": "Click", "fields": [{"name": "at", "type": "Place"}]}

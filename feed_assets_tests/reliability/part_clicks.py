@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from random import Random
 
 import psutil
@@ -15,6 +14,7 @@ from feed_assets_tests.reliability.reports import CLICKS
 from feed_assets_tests.reliability.schedule import act, begins, below, death, ends, one_of, settles
 from feed_assets_tests.reliability.world import World, WorldFailed
 from feed_assets_tests.support.receivers import free_port
+from feed_assets_tests.support.servers import wait_until
 
 PATIENCE = 120
 """Seconds of the machine within which a receiver must begin to listen."""
@@ -35,17 +35,26 @@ def url_of(world: World, dies_at: int | None = None) -> str | None:
             child = world.forks.start(live, Life(world.now, dies_at), receive, str(world.folder / "spool"), port)
         world.state["receiver"] = child, port, dies_at
     child, port, _ = world.state["receiver"]
-    deadline, url = time.monotonic() + PATIENCE, f"http://127.0.0.1:{port}"
-    while time.monotonic() < deadline:
-        if psutil.Process(child).status() == psutil.STATUS_ZOMBIE:
-            bury(world)
-            return None
-        try:
-            if requests.get(f"{url}/health", timeout=30).ok:
-                return url
-        except requests.RequestException:
-            time.sleep(0.05)
-    raise WorldFailed(f"the receiver does not listen: {world.log()[-2000:]}")
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _is_dead(child) or _listens(url), "the receiver", PATIENCE)
+    except TimeoutError as error:
+        raise WorldFailed(f"the receiver does not listen: {world.log()[-2000:]}") from error
+    if _is_dead(child):
+        bury(world)
+        return None
+    return url
+
+
+def _is_dead(child: int) -> bool:
+    return psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def _listens(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/health", timeout=30).ok
+    except requests.RequestException:
+        return False
 
 
 def bury(world: World, sent: int | None = None) -> None:

@@ -1,17 +1,16 @@
 """AWS Glue's schema registry of moto over HTTP, so that boto3 of any process reaches it by the environment."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from uuid import UUID
 
 import boto3
 from botocore.exceptions import ClientError
 from moto import mock_aws
+
+from feed_assets_tests.support.aws_answers import aws_answers
 
 REGION = "eu-west-1"
 
@@ -42,7 +41,7 @@ class GlueServer:
             done = self.client.register_schema_version(SchemaId=schema, SchemaDefinition=text)
         return UUID(done["SchemaVersionId"])
 
-    def answer(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, _operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body that AWS gives for a request of GetSchemaVersion."""
         self.requests.append(asked)
         if self.error:
@@ -62,31 +61,7 @@ def glue_server() -> Iterator[GlueServer]:
         keys = {"region_name": REGION, "aws_access_key_id": "x", "aws_secret_access_key": "y"}
         client = boto3.client("glue", endpoint_url=f"https://glue.{REGION}.amazonaws.com", **keys)
         client.create_registry(RegistryName="tests")
-        listening = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-        server = GlueServer(f"http://127.0.0.1:{listening.server_port}", client)
-        listening.RequestHandlerClass = _handler(server)
-        thread = Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
+        with aws_answers() as (url, set_answer):
+            server = GlueServer(url, client)
+            set_answer(server.answer)
             yield server
-        finally:
-            listening.shutdown()
-            listening.server_close()
-            thread.join()
-
-
-def _handler(server: GlueServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            status, answer = server.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            content = json.dumps(answer, default=str).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.1")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Print nothing."""
-
-    return Handler

@@ -1,17 +1,16 @@
 """Secrets Manager and the Parameter Store of moto over HTTP, so that other processes reach them, too."""
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import boto3
 from botocore.exceptions import ClientError
 from moto import mock_aws
+
+from feed_assets_tests.support.aws_answers import aws_answers
 
 REGION = "eu-west-1"
 AWS = {"core": {"mock_credentials": False}}
@@ -34,8 +33,12 @@ class SecretServer:
         """Return the environment of a program that reads its secrets here."""
         return {**environment(self.url), "AWS_DEFAULT_REGION": REGION}
 
-    def answer(self, operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the status and the body that AWS gives for a request."""
+    def answer(self, operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+        """Return the status and the body that AWS gives for a request. Return None, late, for a silent server."""
+        if self.silent:
+            self.silent -= 1
+            self.over.wait()
+            return None
         self.requests.append(f"{operation} {asked.get('SecretId') or asked.get('Name')}")
         try:
             if operation == "GetSecretValue":
@@ -63,42 +66,10 @@ def secret_server() -> Iterator[SecretServer]:
             boto3.client(name, endpoint_url=f"https://{name}.{REGION}.amazonaws.com", **keys)
             for name in ("secretsmanager", "ssm")
         ]
-        listening = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-        server = SecretServer(f"http://127.0.0.1:{listening.server_port}", *made)
-        listening.RequestHandlerClass = _handler(server)
-        thread = Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.over.set()
-            listening.shutdown()
-            listening.server_close()
-            thread.join()
-
-
-def _handler(server: SecretServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            operation = self.headers["X-Amz-Target"].partition(".")[2]
-            if server.silent:
-                server.silent -= 1
-                server.over.wait()
-                return
-            status, answer = server.answer(operation, body)
-            content = json.dumps(answer, default=_plain).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.1")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Print nothing."""
-
-    return Handler
-
-
-def _plain(value: Any) -> Any:
-    return b64encode(value).decode() if isinstance(value, bytes) else value.timestamp()
+        with aws_answers() as (url, set_answer):
+            server = SecretServer(url, *made)
+            set_answer(server.answer)
+            try:
+                yield server
+            finally:
+                server.over.set()

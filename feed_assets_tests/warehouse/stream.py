@@ -12,7 +12,7 @@ from feed_assets.kafka import avro, chunk_files, dialect
 from feed_assets.kafka.cutter import Cutter
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.registry_schemas import Poison
+from feed_assets.kafka.poison import Poison
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_groups import Signalled

@@ -14,7 +14,8 @@ from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.kafka import dead_letters
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.foreign_schemas import GlobalId
-from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.poison import Poison
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.warehouse import loader as loader_module
 from feed_assets_tests.support.framed_topics import FRAMINGS, FramedWorld
 from feed_assets_tests.support.glue_server import GlueServer, glue_server
